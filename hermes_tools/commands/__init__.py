@@ -1,0 +1,1 @@
+"""One short module per script: options in, calls to the store, records out."""

@@ -1,0 +1,1 @@
+"""What every command shares: options, streams, words for people, statuses, files."""

@@ -1,0 +1,197 @@
+"""Turns a plain function into a console script: options, signals, messages, exit status."""
+
+import dataclasses
+import inspect
+import os
+import signal
+import sqlite3
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from types import FrameType
+from typing import Any, NoReturn, get_type_hints
+
+import typer
+from typer.core import TyperCommand
+
+from hermes_tools import __version__
+from hermes_tools.console import streams
+from hermes_tools.console.status import Status, Terminated, status_of
+from hermes_tools.store.errors import StoreError
+
+Command = Callable[..., "Status | None"]
+
+
+class Sectioned(TyperCommand):
+    """--help with its options under the headings their declarations name."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write one section a heading, a command's own options first."""
+        sections: dict[str, list[tuple[str, str]]] = {}
+        for parameter in self.get_params(ctx):
+            line = parameter.get_help_record(ctx)
+            if line is not None:
+                heading = getattr(parameter, "rich_help_panel", None) or "Options"
+                sections.setdefault(heading, []).append(line)
+        order = ["Arguments", "Options", "Selecting sessions", "Output", "Store"]
+        for heading in sorted(sections, key=lambda name: order.index(name)):
+            with formatter.section(heading):
+                formatter.write_dl(sections[heading])
+
+
+def entry(command: Command) -> Callable[[], None]:
+    """The `main` of a script made of one function, named after its module."""
+    app = _app()
+    app.command(cls=Sectioned)(framed(flatten(command)))
+    return lambda: _run(app, program_of(command))
+
+
+def group(*commands: Command) -> Callable[[], None]:
+    """The `main` of a script with verbs, each a function named after its verb (`list_` → list)."""
+    app = _app()
+    app.callback()(_verbs(sys.modules[commands[0].__module__].__doc__ or ""))
+    for command in commands:
+        app.command(name=command.__name__.strip("_"), cls=Sectioned)(framed(flatten(command)))
+    return lambda: _run(app, program_of(commands[0]))
+
+
+def _app() -> typer.Typer:
+    return typer.Typer(
+        add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 98},
+    )  # fmt: skip
+
+
+def _verbs(doc: str) -> Callable[..., None]:
+    def verbs(version: streams.Version = False) -> None:
+        pass
+
+    verbs.__doc__ = doc.partition(": ")[2].strip().capitalize() or doc
+    return verbs
+
+
+def program_of(command: Command) -> str:
+    """`hermes_tools.commands.import_` → `hermes-session-import`."""
+    return "hermes-session-" + command.__module__.rpartition(".")[2].strip("_")
+
+
+def flatten(command: Command) -> Command:
+    """Let typer see the fields of a parameter that is a group of options (a dataclass of
+    Annotated fields), and rebuild the group before the call.
+    """
+    shown: list[inspect.Parameter] = []
+    groups: dict[str, Any] = {}
+    for parameter in inspect.signature(command, eval_str=True).parameters.values():
+        kind = parameter.annotation
+        if not dataclasses.is_dataclass(kind):
+            shown.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
+            continue
+        groups[parameter.name] = kind
+        hints = get_type_hints(kind, include_extras=True)
+        shown.extend(
+            inspect.Parameter(
+                field.name, inspect.Parameter.KEYWORD_ONLY,
+                default=field.default, annotation=hints[field.name],
+            )
+            for field in dataclasses.fields(kind) if field.init
+        )  # fmt: skip
+
+    def call(**values: Any) -> "Status | None":
+        for name, kind in groups.items():
+            fields = [field.name for field in dataclasses.fields(kind) if field.init]
+            values[name] = kind(**{field: values.pop(field) for field in fields})
+        return command(**values)
+
+    call.__signature__ = inspect.Signature(shown)  # type: ignore[attr-defined]
+    call.__doc__, call.__module__ = command.__doc__, command.__module__
+    return call
+
+
+def framed(command: Command) -> Command:
+    """Run a command inside the frame: soft errors counted, stdout flushed, exceptions turned into
+    one line and a status. Stands inside typer, which would turn a closed pipe into status 1.
+    """
+
+    def call(**values: Any) -> None:
+        streams.begin()
+        try:
+            status = command(**values) or Status.OK
+            streams.flush()
+        except (Exception, KeyboardInterrupt, Terminated) as error:
+            status = report(error)
+        if status == Status.OK and streams.warned:
+            status = Status.NEGATIVE
+        raise typer.Exit(int(status))
+
+    call.__signature__ = inspect.signature(command)  # type: ignore[attr-defined]
+    call.__doc__, call.__module__ = command.__doc__, command.__module__
+    return call
+
+
+def report(error: BaseException) -> Status:
+    """Say what went wrong in one line (nothing for a closed pipe) and give its status."""
+    if isinstance(error, typer.TyperException | typer.Exit):  # a bad option found by a command
+        raise error
+    status = status_of(error)
+    if os.environ.get("HERMES_DEBUG"):
+        import traceback
+
+        traceback.print_exc()
+    if status is Status.PIPE:
+        streams.abandon()
+        return status
+    with suppress(OSError, ValueError):
+        streams.flush()  # the records of what is done stand before the reason for stopping
+    streams.complain(_words(error, status))
+    if status is Status.IO:
+        streams.abandon()
+    return status
+
+
+def _words(error: BaseException, status: Status) -> str:
+    if isinstance(error, KeyboardInterrupt):
+        return "interrupted"
+    if isinstance(error, Terminated):
+        return "terminated"
+    if isinstance(error, OSError) and error.strerror:
+        where = f"{error.filename}: " if error.filename else ""
+        return f"{where}{error.strerror.lower()}"
+    if isinstance(error, StoreError):
+        return str(error)
+    if isinstance(error, sqlite3.Error):
+        if status is Status.BUSY:
+            return "the store is locked by another process"
+        if status is Status.DATA:
+            return f"the store is damaged ({error}); hermes-session-check says where"
+        return f"SQLite: {error}"
+    if status is Status.BUG:
+        return f"a bug: {type(error).__name__}: {error} (HERMES_DEBUG=1 shows where)"
+    return str(error) or type(error).__name__
+
+
+def _run(app: typer.Typer, program: str) -> None:
+    streams.program = program
+    signal.signal(signal.SIGTERM, _terminate)
+    if sys.stderr is None:  # closed by the caller; words go nowhere, statuses still count
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115
+    try:
+        status = app(prog_name=program, standalone_mode=False)
+        streams.flush()
+    except typer.TyperException as error:
+        streams.complain(f"{error.format_message()}\nTry '{program} --help'.")
+        status = error.exit_code
+    except (Exception, KeyboardInterrupt, Terminated) as error:  # --help into a full disk
+        status = report(error)
+    _leave(int(status or 0))
+
+
+def _terminate(signum: int, frame: FrameType | None) -> NoReturn:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a second one must not break the rollback
+    raise Terminated
+
+
+def _leave(status: int) -> NoReturn:
+    sys.exit(status)
+
+
+VERSION = __version__

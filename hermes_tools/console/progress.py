@@ -1,0 +1,53 @@
+"""A bar on a terminal's standard error for work that takes longer than a second."""
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Protocol
+
+
+class Advance(Protocol):
+    """Call with how many units are done since the last call."""
+
+    def __call__(self, step: int = 1) -> None: ...
+
+
+@contextmanager
+def bar(label: str, total: int | None, unit: str = "", quiet: bool = False) -> Iterator[Advance]:
+    """A callable to advance by; draws nothing before a second has passed, or off a terminal.
+    rich is loaded only when there is something to draw.
+    """
+    if quiet or sys.stderr is None or not sys.stderr.isatty():
+        yield lambda step=1: None
+        return
+    started, done = time.monotonic(), 0
+    drawn = task = None
+
+    def advance(step: int = 1) -> None:
+        nonlocal done, drawn, task
+        done += step
+        if drawn is None and time.monotonic() - started > 1:
+            drawn = _rich(unit)
+            drawn.start()
+            task = drawn.add_task(label, total=total, completed=done)
+        elif drawn is not None and task is not None:
+            drawn.update(task, completed=done)
+
+    try:
+        yield advance
+    finally:
+        if drawn is not None:
+            drawn.stop()
+
+
+def _rich(unit: str):  # type: ignore[no-untyped-def]
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn,
+    )  # fmt: skip
+
+    return Progress(
+        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn(unit),
+        TimeRemainingColumn(), console=Console(stderr=True), transient=True,
+    )  # fmt: skip

@@ -1,0 +1,188 @@
+"""Words for people: widths as a terminal counts them, nothing that could steer it, times."""
+
+import os
+import re
+import sys
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
+from typing import Any
+
+from hermes_tools.store import times
+
+# Terminal sequences first (their letters would stay behind), then every control character and
+# the marks that turn the direction of text.
+ESCAPES = re.compile(
+    r"\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[PX^_].*?\x1b\\|\x1b\[[0-?]*[ -/]*[@-~]|\x1b[ -/]*[0-~]?"
+    r"|\x9b[0-?]*[ -/]*[@-~]",
+    re.S,
+)
+CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+BREAKS = re.compile(r"[\t\r\n\x0b\x0c\x85\u2028\u2029]+")
+
+
+def on_terminal() -> bool:
+    """Whether standard output is read by a person."""
+    return sys.stdout is not None and sys.stdout.isatty()
+
+
+def coloured() -> bool:
+    """Whether colour is welcome: on a terminal, and nobody said no."""
+    return on_terminal() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def style(line: str, *codes: int) -> str:
+    """A line in colour where colour is welcome: 1 bold, 2 dim, 31 red, 32 green, 33 gold."""
+    if not line or not coloured():
+        return line
+    return f"\x1b[{';'.join(map(str, codes))}m{line}\x1b[0m"
+
+
+def width() -> int:
+    """Columns of the terminal, 80 elsewhere."""
+    try:
+        return max(40, int(os.environ.get("COLUMNS") or os.get_terminal_size(1).columns))
+    except (OSError, ValueError):
+        return 80
+
+
+def encode(line: str) -> bytes:
+    """UTF-8 whatever the locale; bytes that were none become U+FFFD."""
+    try:
+        return line.encode()
+    except UnicodeEncodeError:
+        return line.encode("utf-8", "surrogateescape").decode("utf-8", "replace").encode()
+
+
+def safe(value: str) -> str:
+    """Stored text without terminal sequences and control characters; its line breaks stay."""
+    value = value.replace("\r\n", "\n")
+    return CONTROLS.sub("", ESCAPES.sub("", value)) if not value.isprintable() else value
+
+
+def line(value: Any) -> str:
+    """Any value as one safe line."""
+    return " ".join(safe(BREAKS.sub(" ", ESCAPES.sub("", str(value)))).split())
+
+
+def cell(value: Any) -> str:
+    """A value for TSV: empty for None, lists as JSON, no tab or newline inside."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, dict | list):
+        from hermes_tools.console.streams import dumps
+
+        return dumps(value).decode().strip()
+    return line(value)
+
+
+def columns(value: str) -> int:
+    """Display width, as terminals count CJK, emoji and combining marks."""
+    if value.isascii():
+        return len(value)
+    from wcwidth import wcswidth
+
+    found = wcswidth(value)
+    return found if found >= 0 else len(value)
+
+
+def graphemes(value: str) -> Iterator[str]:
+    """Whole characters as a person sees them: an emoji family or a letter with its accents."""
+    if value.isascii():
+        yield from value
+        return
+    from wcwidth import iter_graphemes
+
+    yield from iter_graphemes(value)
+
+
+def cut(value: str, limit: int, mark: str = "…") -> str:
+    """At most `limit` columns, whole characters only, the cut marked."""
+    if columns(value) <= limit:
+        return value
+    kept, used, room = [], 0, limit - columns(mark)
+    for letter in graphemes(value):
+        used += columns(letter)
+        if used > room:
+            break
+        kept.append(letter)
+    return "".join(kept).rstrip() + mark
+
+
+def pad(value: str, wide: int) -> str:
+    """Filled with spaces to a display width."""
+    return value + " " * max(0, wide - columns(value))
+
+
+def table(
+    rows: Iterable[Sequence[str]], heads: Sequence[str], fixed: Iterable[int] = ()
+) -> Iterator[str]:
+    """Rows under heads, fitted to the terminal. Columns in `fixed` (ids, times) are never cut; the
+    others share what is left, the wider giving first.
+    """
+    body = [[line(value) for value in row] for row in rows]
+    fixed = set(fixed)
+    wide = [
+        max([columns(head), *(columns(row[index]) for row in body)])
+        for index, head in enumerate(heads)
+    ]
+    excess = sum(wide) + 2 * (len(heads) - 1) - width()
+    while excess > 0:
+        loose = [index for index in range(len(heads)) if index not in fixed and wide[index] > 8]
+        if not loose:
+            break
+        widest = max(loose, key=lambda index: wide[index])
+        others = [wide[index] for index in loose if wide[index] < wide[widest]]
+        step = min(excess, wide[widest] - max(others, default=8)) or 1
+        wide[widest] -= step
+        excess -= step
+    yield style(_row(heads, wide), 1)
+    yield style("  ".join("─" * size for size in wide), 2)
+    for row in body:
+        yield _row(row, wide)
+
+
+def _row(cells: Sequence[str], wide: Sequence[int]) -> str:
+    return "  ".join(
+        pad(cut(value, size), size) for value, size in zip(cells, wide, strict=True)
+    ).rstrip()
+
+
+def ago(value: Any, now: float | None = None) -> str:
+    """`5m ago`, `3h ago`, `yesterday`, `4d ago`; from a week on the local date; `?` for none."""
+    seconds = times.valid(value)
+    if seconds is None:
+        return "?"
+    passed = (time.time() if now is None else now) - seconds
+    if passed < 0 or passed >= 7 * 86400:
+        return datetime.fromtimestamp(seconds).strftime("%Y-%m-%d")
+    if passed < 60:
+        return "just now"
+    if passed < 3600:
+        return f"{int(passed / 60)}m ago"
+    if passed < 86400:
+        return f"{int(passed / 3600)}h ago"
+    return "yesterday" if passed < 2 * 86400 else f"{int(passed / 86400)}d ago"
+
+
+def local(value: Any) -> str:
+    """A stored time in the reader's own zone, to the minute; `?` for none."""
+    seconds = times.valid(value)
+    return "?" if seconds is None else datetime.fromtimestamp(seconds).strftime("%Y-%m-%d %H:%M")
+
+
+def amount(bytes_: int) -> str:
+    """Bytes for a person: `790.1 MB`."""
+    value = float(bytes_)
+    for unit in ("B", "KB", "MB", "GB"):
+        if value < 1024 or unit == "GB":
+            return f"{value:,.0f} B" if unit == "B" else f"{value:,.1f} {unit}"
+        value /= 1024
+    raise AssertionError
+
+
+def count(number: int, noun: str) -> str:
+    """`1 message`, `1,717 messages`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"

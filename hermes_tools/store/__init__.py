@@ -1,0 +1,1 @@
+"""What the database knows: plain functions over a connection. No streams, no printing."""

@@ -1,0 +1,65 @@
+"""Where things are: the home, its profiles, config.yaml, .env, the gateway's marks."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+from hermes_tools.store.errors import Missing, Usage
+
+
+def home(given: Path | None = None) -> Path:
+    """The agent's home: as given, else HERMES_HOME, else ~/.hermes."""
+    if given is not None:
+        return given
+    named = os.environ.get("HERMES_HOME")
+    return Path(named) if named else Path("~/.hermes").expanduser()
+
+
+def profile_home(root: Path, profile: str) -> Path:
+    """The home of a named profile; `default` is the root itself. Raises Missing: a name that does
+    not exist must never fall back to the default's conversations.
+    """
+    if not profile or "/" in profile or profile in (".", ".."):
+        raise Usage(f"no profile can be named {profile!r}")
+    if profile == "default":
+        return root
+    place = root / "profiles" / profile
+    if not place.is_dir():
+        raise Missing(f"profile {profile!r}: no such folder: {place}")
+    return place
+
+
+def profiles(root: Path) -> list[tuple[str, Path]]:
+    """(name, home) of every profile that has a store, the default first."""
+    found = [("default", root)] if (root / "state.db").exists() else []
+    folder = root / "profiles"
+    if folder.is_dir():
+        found += [
+            (place.name, place) for place in sorted(folder.iterdir())
+            if (place / "state.db").exists()
+        ]  # fmt: skip
+    return found
+
+
+def config(home: Path) -> dict[str, Any]:
+    """config.yaml of a home as a dictionary; {} where there is none or it is no mapping."""
+    import yaml
+
+    try:
+        with open(home / "config.yaml", encoding="utf-8") as file:
+            loaded = yaml.safe_load(file)
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise Usage(f"{home / 'config.yaml'}: {' '.join(str(error).split())}") from error
+    return loaded if isinstance(loaded, dict) else {}
+
+
+def setting(config: dict[str, Any], path: str, default: Any = None) -> Any:
+    """`sessions.auto_prune` from nested mappings; the default where anything is missing."""
+    value: Any = config
+    for key in path.split("."):
+        if not isinstance(value, dict) or key not in value:
+            return default
+        value = value[key]
+    return value
