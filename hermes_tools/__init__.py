@@ -8,7 +8,7 @@ __version__ = "0.1.0"
 def __getattr__(name: str) -> Any:
     """Load the Python interface only for those who ask for it: scripts start without it."""
     if name == "SessionDB":
-        from hermes_tools.sessiondb import SessionDB
+        from importlib import import_module
 
-        return SessionDB
+        return import_module("hermes_tools.sessiondb").SessionDB
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,11 +1,11 @@
 """Options declared once: which store, which sessions, which form of output."""
 
 import math
-import os
 import re
+import sqlite3
 import sys
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -14,7 +14,9 @@ import typer
 
 from hermes_tools.console import streams, text
 from hermes_tools.console.streams import Record
-from hermes_tools.store import db, home, times
+from hermes_tools.store import home as places
+from hermes_tools.store import times
+from hermes_tools.store.db import Database, reader, writer
 from hermes_tools.store.errors import Damaged, NotFound, StoreError, Usage
 from hermes_tools.store.selection import Selection
 from hermes_tools.store.sessions import resolve
@@ -93,8 +95,8 @@ class Store:
         """The home the store belongs to; beside an explicit --db, its folder."""
         if self.db is not None and self._db_wins():
             return self.home or self.db.absolute().parent
-        root = home.home(self.home)
-        return home.profile_home(root, self.profile) if self.profile is not None else root
+        root = places.home(self.home)
+        return places.profile_home(root, self.profile) if self.profile is not None else root
 
     def _db_wins(self) -> bool:
         """--db wins; HERMES_DB yields to a typed --home or --profile (options over environment)."""
@@ -116,20 +118,20 @@ class Store:
             streams.complain(message)
 
     @contextmanager
-    def read(self) -> Iterator[db.Database]:
+    def read(self) -> Iterator[Database]:
         """The store for reading."""
         self.say(f"store {self.path}")
-        with db.reader(self.path, self.timeout) as connection:
+        with reader(self.path, self.timeout) as connection:
             yield connection
 
     @contextmanager
-    def write(self, *, newer_schema: bool = False) -> Iterator[db.Database]:
+    def write(self, *, newer_schema: bool = False) -> Iterator[Database]:
         """The store for writing; take `db.transaction` for each change."""
         self.say(f"store {self.path}")
-        with db.writer(self.path, self.timeout, newer_schema=newer_schema) as connection:
+        with writer(self.path, self.timeout, newer_schema=newer_schema) as connection:
             yield connection
 
-    def each(self, all_profiles: bool) -> Iterator[tuple[str | None, db.Database]]:
+    def each(self, all_profiles: bool) -> Iterator[tuple[str | None, Database]]:
         """(profile, store) for every profile in turn, or (None, store) for the one that is meant.
         A broken one is named and gives status 1 at the end, the others are read.
         """
@@ -137,24 +139,19 @@ class Store:
             with self.read() as connection:
                 yield None, connection
             return
-        root = home.home(self.home)
-        places = home.profiles(root)
-        if not places:
+        root = places.home(self.home)
+        found = places.profiles(root)
+        if not found:
             raise NotFound(f"{root}: no store in this home or its profiles")
-        for name, place in places:
+        for name, place in found:
             self.say(f"profile {name}: store {place / 'state.db'}")
-            try:
-                manager = db.reader(place / "state.db", self.timeout)
-                connection = manager.__enter__()
-            except (StoreError, OSError, db.sqlite3.Error) as error:
-                streams.warn(f"profile {name}: {error}")
-                continue
-            try:
+            with ExitStack() as stack:
+                try:
+                    connection = stack.enter_context(reader(place / "state.db", self.timeout))
+                except (StoreError, OSError, sqlite3.Error) as error:
+                    streams.warn(f"profile {name}: {error}")
+                    continue
                 yield name, connection
-            except db.sqlite3.Error as error:
-                streams.warn(f"profile {name}: {error}")
-            finally:
-                connection.close()
 
 
 @dataclass(frozen=True)
@@ -163,10 +160,12 @@ class Filters:
 
     source: Annotated[
         list[str] | None,
-        _select("--source", metavar="S", help="Only this source (cli, telegram, cron …); repeatable."),
+        _select("--source", metavar="S",
+                help="Only this source (cli, telegram, cron …); repeatable."),
     ] = None
     exclude_source: Annotated[
-        list[str] | None, _select("--exclude-source", metavar="S", help="Not this source; repeatable.")
+        list[str] | None,
+        _select("--exclude-source", metavar="S", help="Not this source; repeatable."),
     ] = None
     older_than: Annotated[
         list[str] | None,
@@ -203,10 +202,12 @@ class Filters:
         int | None, _select("--max-messages", metavar="N", min=0, help="At most N live messages.")
     ] = None
     min_tokens: Annotated[
-        int | None, _select("--min-tokens", metavar="N", min=0, help="At least N tokens in and out.")
+        int | None,
+        _select("--min-tokens", metavar="N", min=0, help="At least N tokens in and out."),
     ] = None
     max_tokens: Annotated[
-        int | None, _select("--max-tokens", metavar="N", min=0, help="At most N tokens in and out.")
+        int | None,
+        _select("--max-tokens", metavar="N", min=0, help="At most N tokens in and out."),
     ] = None
     min_cost: Annotated[
         float | None, _select("--min-cost", metavar="USD", min=0, help="Cost at least this.")
@@ -390,13 +391,8 @@ def confirm(question: str, yes: bool) -> None:
         raise NotFound("left alone, nothing was changed")
 
 
-def destructive_name(ref: str) -> bool:
-    """Whether a prefix is long enough for a command that destroys (8 characters)."""
-    return len(ref) >= 8
-
-
 def chosen(
-    connection: db.Database, named: Iterable[streams.Named], *, titles: bool = True,
+    connection: Database, named: Iterable[streams.Named], *, titles: bool = True,
     profile: str | None = None, missing_ok: bool = False,
 ) -> Iterator[tuple[str, Record | None]]:
     """(session id, the record that named it) for every name that resolves. One that does not is
@@ -405,7 +401,9 @@ def chosen(
     for one in named:
         other = (one.record or {}).get("profile")
         if other and other != (profile or other_profile(connection)):
-            raise Damaged(f"session {one.ref}: the record is of profile {other!r}, not of this store")
+            raise Damaged(
+                f"session {one.ref}: the record is of profile {other!r}, not of this store"
+            )
         try:
             yield resolve(connection, one.ref, exact=one.exact, titles=titles), one.record
         except NotFound as error:
@@ -418,7 +416,7 @@ def chosen(
                 raise
 
 
-def other_profile(connection: db.Database) -> str:
+def other_profile(connection: Database) -> str:
     """The profile a store's place names: HOME/profiles/NAME/state.db, else `default`."""
     folder = connection.path.absolute().parent
     return folder.name if folder.parent.name == "profiles" else "default"
@@ -430,11 +428,3 @@ def size(word: str) -> int:
     if not found:
         raise Usage(f"{word!r} is no size; write 500M or 2G")
     return int(float(found[1]) * 1024 ** " kmgt".index(found[2].lower() or " "))
-
-
-def environment_off(name: str) -> bool:
-    """Whether an environment variable is unset or empty."""
-    return not os.environ.get(name)
-
-
-Report = Callable[[Record], None]

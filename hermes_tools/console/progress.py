@@ -44,7 +44,11 @@ def bar(label: str, total: int | None, unit: str = "", quiet: bool = False) -> I
 def _rich(unit: str):  # type: ignore[no-untyped-def]
     from rich.console import Console
     from rich.progress import (
-        BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn,
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
     )  # fmt: skip
 
     return Progress(

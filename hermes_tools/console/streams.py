@@ -29,8 +29,8 @@ def complain(message: str) -> None:
     try:
         sys.stderr.write(f"{program}: {printable(message)}\n")
         sys.stderr.flush()
-    except (OSError, ValueError):
-        pass  # nobody is there to read it
+    except (OSError, ValueError):  # nobody is there to read it
+        return
 
 
 def warn(message: str) -> None:
@@ -119,7 +119,7 @@ def clean(value: Any) -> Any:
         return {clean(key): clean(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [clean(item) for item in value]
-    if isinstance(value, float) and value != value or value in (float("inf"), float("-inf")):
+    if (isinstance(value, float) and value != value) or value in (float("inf"), float("-inf")):
         return None
     return value
 
@@ -146,7 +146,9 @@ def stdin() -> BinaryIO:
     return sys.stdin.buffer
 
 
-def records(stream: Iterable[bytes] | None = None, name: str = "standard input") -> Iterator[Record]:
+def records(
+    stream: Iterable[bytes] | None = None, name: str = "standard input"
+) -> Iterator[Record]:
     """JSON Lines as records. Raises Damaged with the line's number."""
     for number, line in lines(stream if stream is not None else stdin()):
         yield record(line, f"{name}, line {number}")
@@ -190,9 +192,9 @@ def names(operands: list[str] | None, null: bool = False) -> list[Named]:
         raise Usage("no session named, and standard input is a terminal")
     found: dict[str, Named] = {}
     if null:
-        for ref in stdin().read().split(b"\0"):
-            if ref.strip():
-                text = ref.decode("utf-8", "surrogateescape")
+        for cell in stdin().read().split(b"\0"):
+            if cell.strip():
+                text = cell.decode("utf-8", "surrogateescape")
                 found.setdefault(text, Named(text, exact=True))
         return list(found.values())
     for number, line in lines(stdin()):

@@ -1,0 +1,428 @@
+"""Conversations: found by name or filter, composed of their rows, written as records."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from hermes_tools.store import messages
+from hermes_tools.store.db import Database, chunks, marks
+from hermes_tools.store.errors import Ambiguous, NotFound, Usage
+from hermes_tools.store.lineage import Lineage
+from hermes_tools.store.selection import INTERNAL_SOURCES, Selection, same
+from hermes_tools.store.times import EPOCH_FIRST, EPOCH_LAST, valid
+
+COLUMNS = (
+    "id", "title", "source", "model", "user_id", "started_at", "ended_at", "end_reason",
+    "tool_call_count", "parent_session_id", "input_tokens", "output_tokens",
+    "cache_read_tokens", "cache_write_tokens", "estimated_cost_usd", "actual_cost_usd", "cwd",
+    "archived", "pinned", "hidden", "last_activity_at", "message_count",
+)  # fmt: skip
+
+RECORD = (
+    "session_id", "title", "source", "model", "user_id", "started_at", "ended_at", "end_reason",
+    "last_active", "message_count", "tool_call_count", "parent_session_id", "lineage_root_id",
+    "segments", "archived", "preview",
+)  # fmt: skip
+
+VALID = f"BETWEEN {EPOCH_FIRST} AND {EPOCH_LAST - 1}"
+
+
+@dataclass
+class Conversation:
+    """A compression chain as one thing: the tip's id and state, the root's start, the newest
+    activity and the sums of all its rows. `rows` are ids, root to tip. Counts are of live rows.
+    """
+
+    id: str
+    root: str
+    rows: list[str]
+    title: str | None
+    source: str | None
+    model: str | None
+    user_id: str | None
+    started: float | None
+    started_at: Any
+    ended: float | None
+    ended_at: Any
+    end_reason: str | None
+    last_active: float | None
+    newest_row: str
+    message_count: int
+    tool_call_count: int
+    parent: str | None
+    tokens: int
+    cost: float | None
+    cwd: str | None
+    archived: bool
+    pinned: bool
+    hidden: bool
+    internal: bool
+    preview: str | None = None
+
+    def record(self, lineage_root_id: str | None = None) -> dict[str, Any]:
+        """The session record of hermes-session-jsonl(5)."""
+        return {
+            "session_id": self.id, "title": self.title, "source": self.source,
+            "model": self.model, "user_id": self.user_id, "started_at": self.started_at,
+            "ended_at": self.ended_at, "end_reason": self.end_reason,
+            "last_active": self.last_active, "message_count": self.message_count,
+            "tool_call_count": self.tool_call_count, "parent_session_id": self.parent,
+            "lineage_root_id": lineage_root_id or self.root, "segments": len(self.rows),
+            "archived": self.archived, "preview": self.preview,
+        }  # fmt: skip
+
+
+class Reader:
+    """Composes conversations of one store; with `preload` from a few large queries instead of a
+    few small ones for each.
+    """
+
+    def __init__(self, db: Database, lineage: Lineage | None = None) -> None:
+        self.db = db
+        self.lineage = lineage or Lineage(db)
+        have = db.schema.tables["sessions"]
+        self._columns = ", ".join(name if name in have else f"NULL AS {name}" for name in COLUMNS)
+        self._rows: dict[str, Any] = {}
+        self._counts: dict[str, tuple[int, float | None]] | None = None
+
+    def preload(self) -> None:
+        """Read all rows and counts at once."""
+        self.lineage.preload()
+        self._rows = {
+            row["id"]: row for row in self.db.execute(f"SELECT {self._columns} FROM sessions")
+        }
+        self._counts = {
+            row[0]: (row[1], row[2])
+            for row in self.db.execute(
+                f"SELECT m.session_id, sum({self.db.schema.live}), "
+                f"max(CASE WHEN m.timestamp {VALID} THEN m.timestamp END) "
+                "FROM messages m GROUP BY m.session_id"
+            )
+        }
+
+    def row(self, session_id: str) -> Any:
+        """The columns of one session row. Raises NotFound."""
+        row = self._rows.get(session_id)
+        if row is None:
+            row = self.db.execute(
+                f"SELECT {self._columns} FROM sessions WHERE id = ?", (session_id,)
+            ).fetchone()
+            if row is None:
+                raise NotFound(f"session {session_id}: not in this store")
+        return row
+
+    def counts(self, session_id: str) -> tuple[int, float | None]:
+        """(live messages, time of the newest message of any kind) of one row."""
+        if self._counts is not None:
+            return self._counts.get(session_id, (0, None))
+        live = self.db.execute(
+            f"SELECT count(*) FROM messages m WHERE m.session_id = ? AND {self.db.schema.live}",
+            (session_id,),
+        ).fetchone()[0]
+        newest = self.lineage.newest(session_id)
+        return live, None if newest == float("-inf") else newest
+
+    def conversation(
+        self, session_id: str, *, segment: bool = False, preview: bool = True
+    ) -> Conversation:
+        """The conversation a row belongs to, or with `segment` that one row alone."""
+        ids = [session_id] if segment else self.lineage.chain(session_id)
+        rows = [self.row(name) for name in ids]
+        root, tip = rows[0], rows[-1]
+        counts = [self.counts(name) for name in ids]
+        active: list[tuple[float, str]] = []
+        for name, row, (_, newest) in zip(ids, rows, counts, strict=True):
+            times = (newest, valid(row["last_activity_at"]), valid(row["started_at"]))
+            found = [time for time in times if time is not None]
+            if found:
+                active.append((max(found), name))
+        last_active, newest_row = max(active, default=(None, ids[-1]))
+        live = sum(count for count, _ in counts)
+        costs = [
+            row["actual_cost_usd"] if number(row["actual_cost_usd"]) is not None
+            else row["estimated_cost_usd"]
+            for row in rows
+        ]  # fmt: skip
+        known = [cost for cost in map(number, costs) if cost is not None]
+        title = tip["title"] or next((row["title"] for row in reversed(rows) if row["title"]), None)
+        one = Conversation(
+            id=tip["id"], root=root["id"], rows=ids, title=title, source=tip["source"],
+            model=tip["model"], user_id=tip["user_id"], started=valid(root["started_at"]),
+            started_at=root["started_at"], ended=valid(tip["ended_at"]),
+            ended_at=tip["ended_at"], end_reason=tip["end_reason"], last_active=last_active,
+            newest_row=newest_row, message_count=live,
+            tool_call_count=sum(whole(row["tool_call_count"]) for row in rows),
+            parent=root["parent_session_id"],
+            tokens=sum(whole(row["input_tokens"]) + whole(row["output_tokens"]) for row in rows),
+            cost=sum(known) if known else None, cwd=tip["cwd"],
+            archived=bool(tip["archived"]), pinned=any(bool(row["pinned"]) for row in rows),
+            hidden=bool(tip["hidden"]), internal=False,
+        )  # fmt: skip
+        one.internal = self._internal(one)
+        if preview:
+            one.preview = self.preview(ids)
+        return one
+
+    def _internal(self, one: Conversation) -> bool:
+        """Runs that nobody talked to: by source, by lineage mark, hidden, or an empty ghost."""
+        if same(one.source) in INTERNAL_SOURCES or one.hidden:
+            return True
+        link = self.lineage.link(one.root)
+        if link and link.marks.get("_delegate_from"):
+            parent = link.parent
+            if link.marks["_delegate_from"] in (parent, "__orphaned__") or parent is None:
+                return True
+        ghost = one.message_count == 0 and not one.title and one.source != "cron"
+        return ghost and not self._stored(one.rows)
+
+    def _stored(self, ids: list[str]) -> bool:
+        any_row = "SELECT 1 FROM messages WHERE session_id = ? LIMIT 1"
+        return any(self.db.execute(any_row, (one,)).fetchone() for one in ids)
+
+    def preview(self, ids: list[str]) -> str | None:
+        """The first live user message with content of a chain, on one line."""
+        hidden = (
+            "AND COALESCE(m.display_kind, '') <> 'hidden'"
+            if self.db.schema.has("messages", "display_kind")
+            else ""
+        )
+        columns = messages.pick(self.db, "content", "_compressed_summary")
+        for one in ids:
+            for row in self.db.execute(
+                f"SELECT {columns} FROM messages m WHERE m.session_id = ? AND m.role = 'user' "
+                f"AND m.content <> '' AND {self.db.schema.live} {hidden} ORDER BY m.id LIMIT 5",
+                (one,),
+            ):
+                if not messages.is_carrier(row):
+                    text = messages.preview(messages.plain(row["content"]))
+                    if text:
+                        return text
+        return None
+
+
+def number(value: Any) -> float | None:
+    """A stored number, None for what is none."""
+    return float(value) if isinstance(value, int | float) else None
+
+
+def whole(value: Any) -> int:
+    """A stored count; garbage and NULL count as nothing."""
+    return int(value) if isinstance(value, int | float) and value == value else 0
+
+
+ORDERS = ("newest", "oldest", "started", "size")
+
+
+def ordered(db: Database, sort: str) -> Iterator[tuple[str, float | None]]:
+    """(row id, time) of every session row, rows without a usable time last."""
+    schema = db.schema
+    started = f"CASE WHEN s.started_at {VALID} THEN s.started_at END"
+    if sort == "started":
+        key = started if schema.has("sessions", "started_at") else "NULL"
+    else:
+        newest = (
+            "(SELECT max(m.timestamp) FROM messages m WHERE m.session_id = s.id "
+            f"AND m.timestamp {VALID})"
+        )
+        parts = [f"COALESCE({newest}, 0)"]
+        for column in ("last_activity_at", "started_at"):
+            if schema.has("sessions", column):
+                parts.append(f"COALESCE(CASE WHEN s.{column} {VALID} THEN s.{column} END, 0)")
+        key = f"NULLIF(max({', '.join(parts)}, 0), 0)"
+    direction = "ASC" if sort == "oldest" else "DESC"
+    rows = db.execute(
+        f"SELECT s.id, {key} AS key FROM sessions s "
+        f"ORDER BY key IS NULL, key {direction}, s.id {direction}"
+    ).fetchall()
+    for row in rows:
+        yield row[0], row[1]
+
+
+def conversations(
+    db: Database, selection: Selection, *, sort: str = "newest", segments: bool = False,
+    preview: bool = True, reader: Reader | None = None, now: float | None = None,
+) -> Iterator[Conversation]:
+    """Conversations that answer to a selection, in a total order; with `segments` every row on
+    its own. Delegates are conversations of their own here, `internal` ones.
+
+    sort: newest or oldest activity, newest start, or size (most bytes of text first).
+    """  # fmt: skip
+    import time
+
+    now = time.time() if now is None else now
+    reader = reader or Reader(db)
+    if sort == "size":
+        yield from _by_size(db, selection, segments, preview, reader, now)
+        return
+    if selection.narrow():
+        reader.preload()
+    seen: set[str] = set()
+    for session_id, key in ordered(db, sort):
+        if (
+            sort == "newest" and selection.newer_than is not None and key is not None
+            and not selection.newer_by_source and now - key >= selection.newer_than
+        ):  # fmt: skip
+            return  # the rest is older still
+        if session_id in seen:
+            continue
+        one = reader.conversation(session_id, segment=segments, preview=False)
+        place = one.root if sort == "started" else one.newest_row
+        if place != session_id:
+            continue  # its turn comes at the row that gives it its place
+        seen.update(one.rows)
+        if selection.takes(one, now):
+            if preview:
+                one.preview = reader.preview(one.rows)
+            yield one
+
+
+def _by_size(
+    db: Database, selection: Selection, segments: bool, preview: bool, reader: Reader, now: float
+) -> Iterator[Conversation]:
+    found = [
+        (sum(size(db, row) for row in one.rows), one)
+        for one in conversations(
+            db, selection, segments=segments, preview=False, reader=reader, now=now
+        )
+    ]
+    found.sort(key=lambda pair: (-pair[0], pair[1].id))
+    for _, one in found:
+        if preview:
+            one.preview = reader.preview(one.rows)
+        yield one
+
+
+def size(db: Database, session_id: str) -> int:
+    """Bytes of text a session's messages hold, all columns and rows."""
+    text = [
+        name for name in db.schema.tables["messages"]
+        if name not in ("id", "session_id", "timestamp", "role")
+    ]  # fmt: skip
+    total = " + ".join(f'COALESCE(length(CAST("{name}" AS BLOB)), 0)' for name in text) or "0"
+    return int(
+        db.execute(
+            f"SELECT COALESCE(sum({total}), 0) FROM messages WHERE session_id = ?", (session_id,)
+        ).fetchone()[0]
+    )
+
+
+def sources(db: Database) -> list[str]:
+    """The sources this store has, NULL and empty as `unknown`."""
+    found = {row[0] or "unknown" for row in db.execute("SELECT DISTINCT source FROM sessions")}
+    return sorted(map(str, found))
+
+
+def require_sources(db: Database, selection: Selection) -> None:
+    """A source nobody has is a slip of the hand, not an empty answer. Raises NotFound."""
+    wanted = (*selection.sources, *selection.older_by_source, *selection.newer_by_source)
+    if not wanted:
+        return
+    have = sources(db)
+    for name in wanted:
+        if same(name) not in map(same, have):
+            raise NotFound(f"source {name!r}: none here; there are {', '.join(have) or 'none'}")
+
+
+def resolve(db: Database, ref: str, *, exact: bool = False, titles: bool = True) -> str:
+    """The session a person means: exact id, else exact title (the newest of its numbered line),
+    else unique id prefix, else unique start of a title. With `exact` the id alone counts; without
+    `titles` an id or a unique prefix of at least 8 characters (commands that destroy).
+
+    Raises NotFound, Ambiguous (both name candidates) and Usage for an empty name.
+    """
+    if not ref.strip():
+        raise Usage("an empty session name (an unset variable?)")
+    if db.execute("SELECT 1 FROM sessions WHERE id = ?", (ref,)).fetchone():
+        return ref
+    if exact:
+        raise NotFound(f"session {ref}: not in this store")
+    titled = titles and db.schema.has("sessions", "title")
+    if titled and (found := _newest_titled(db, ref)) is not None:
+        return found
+    if not titles and len(ref) < 8:
+        raise NotFound(
+            f"session {ref}: no such id; here a prefix needs at least 8 characters"
+        )
+    like = escaped(ref) + "%"
+    found_ids = [
+        row[0]
+        for row in db.execute(
+            "SELECT id FROM sessions WHERE id LIKE ? ESCAPE '\\' ORDER BY id LIMIT 6", (like,)
+        )
+    ]
+    if len(found_ids) == 1:
+        return str(found_ids[0])
+    if len(found_ids) > 1:
+        raise Ambiguous(f"session {ref}: {several(found_ids)}")
+    if titled:
+        pairs = [
+            (str(row[0]), str(row[1]))
+            for row in db.execute(
+                "SELECT id, title FROM sessions WHERE title LIKE ? ESCAPE '\\' "
+                "ORDER BY started_at DESC, id LIMIT 50", (like,)
+            )
+        ]  # fmt: skip
+        bases = {numbered(title)[0] for _, title in pairs}
+        if len(bases) == 1:
+            base = bases.pop()
+            return _newest_titled(db, base) or pairs[0][0]
+        if pairs:
+            raise Ambiguous(f"session {ref}: {several([f'{i} ({t})' for i, t in pairs])}")
+    near = _near(db, ref)
+    raise NotFound(f"session {ref}: not in this store" + (f"; near it: {near}" if near else ""))
+
+
+def several(candidates: list[str]) -> str:
+    """`could be a, b, c or more`."""
+    shown = candidates[:5]
+    return f"could be {', '.join(shown)}{' or more' if len(candidates) > 5 else ''}"
+
+
+def _near(db: Database, ref: str) -> str:
+    if len(ref) < 4:
+        return ""
+    rows = db.execute(
+        "SELECT id FROM sessions WHERE id LIKE ? ESCAPE '\\' ORDER BY id DESC LIMIT 3",
+        (escaped(ref[: max(4, len(ref) // 2)]) + "%",),
+    )
+    return ", ".join(str(row[0]) for row in rows)
+
+
+def escaped(text: str) -> str:
+    """For LIKE … ESCAPE '\\': `%` and `_` are letters like others."""
+    return text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
+
+
+def numbered(title: str) -> tuple[str, int]:
+    """(`my project`, 3) of `my project #3`; 1 without a number."""
+    base, mark, number = title.rpartition(" #")
+    if mark and base and number.isascii() and number.isdigit():
+        return base, int(number)
+    return title, 1
+
+
+def _newest_titled(db: Database, title: str) -> str | None:
+    """The newest of `title`, `title #2`, `title #3` …; one typed with its number is that one."""
+    rows = [
+        row
+        for row in db.execute(
+            "SELECT id, title, started_at FROM sessions "
+            "WHERE title = ? OR title LIKE ? ESCAPE '\\'",
+            (title, escaped(title) + " #%"),
+        )
+        if row[1] == title or numbered(str(row[1]))[0] == title
+    ]
+    if not rows:
+        return None
+    return str(max(rows, key=lambda row: (valid(row[2]) or 0.0, row[0]))[0])
+
+
+def titles_of(db: Database, session_ids: list[str]) -> dict[str, str | None]:
+    """Titles by id, for words to people."""
+    found: dict[str, str | None] = {}
+    for chunk in chunks(session_ids):
+        for row in db.execute(
+            f"SELECT id, title FROM sessions WHERE id IN ({marks(chunk)})", chunk
+        ):
+            found[row[0]] = row[1]
+    return found
