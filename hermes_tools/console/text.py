@@ -116,6 +116,21 @@ def pad(value: str, wide: int) -> str:
     return value + " " * max(0, wide - columns(value))
 
 
+def wrap(value: str, wide: int) -> list[str]:
+    """One line folded into lines of at most `wide` columns, between words where it can be."""
+    if columns(value) <= wide and "\t" not in value:
+        return [value.rstrip()]
+    if value.isascii():
+        import textwrap
+
+        folded = textwrap.wrap(value, wide, break_on_hyphens=False)
+    else:
+        from wcwidth import wrap as fold
+
+        folded = fold(value, wide, break_on_hyphens=False)
+    return folded or [""]
+
+
 def table(
     rows: Iterable[Sequence[str]], heads: Sequence[str], fixed: Iterable[int] = ()
 ) -> Iterator[str]:

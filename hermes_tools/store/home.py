@@ -43,15 +43,16 @@ def profiles(root: Path) -> list[tuple[str, Path]]:
 
 def config(home: Path) -> dict[str, Any]:
     """config.yaml of a home as a dictionary; {} where there is none or it is no mapping."""
+    path = home / "config.yaml"
+    if not path.exists():
+        return {}
     import yaml
 
     try:
-        with open(home / "config.yaml", encoding="utf-8") as file:
+        with open(path, encoding="utf-8") as file:
             loaded = yaml.safe_load(file)
-    except FileNotFoundError:
-        return {}
     except (OSError, ValueError, yaml.YAMLError) as error:
-        raise Usage(f"{home / 'config.yaml'}: {' '.join(str(error).split())}") from error
+        raise Usage(f"{path}: {' '.join(str(error).split())}") from error
     return loaded if isinstance(loaded, dict) else {}
 
 

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from hermes_tools.store.db import Database
+from hermes_tools.store.db import Database, marks
 
 # The agent stores content that is no string as NUL, `json:` and JSON (store-facts 3.1).
 SENTINEL = "\x00json:"
@@ -113,6 +113,45 @@ def rows(
         f"SELECT {pick(db)} FROM messages m WHERE m.session_id = ? AND {which} ORDER BY m.id",
         (session_id,),
     )
+
+
+def spoken(db: Database, session_ids: list[str]) -> Iterator[Any]:
+    """Live rows (COLUMNS) of user and assistant in these sessions, the last first; read a few at
+    a time, so that whoever wants the end of a conversation reads no more.
+    """
+    for session_id in reversed(session_ids):
+        ids = [
+            row[0]
+            for row in db.execute(
+                f"SELECT m.id FROM messages m WHERE m.session_id = ? AND {_spoken(db)} "
+                "ORDER BY m.id DESC",
+                (session_id,),
+            )
+        ]
+        for start in range(0, len(ids), 50):
+            some = ids[start : start + 50]
+            yield from db.execute(
+                f"SELECT {pick(db)} FROM messages m WHERE m.id IN ({marks(some)}) "
+                "ORDER BY m.id DESC",
+                some,
+            ).fetchall()
+
+
+def spoken_count(db: Database, session_ids: list[str]) -> int:
+    """How many rows `spoken` gives."""
+    count = f"SELECT count(*) FROM messages m WHERE m.session_id = ? AND {_spoken(db)}"
+    return sum(db.execute(count, (one,)).fetchone()[0] for one in session_ids)
+
+
+def _spoken(db: Database) -> str:
+    return f"m.role IN ('user', 'assistant') AND {db.schema.live} AND {visible(db)}"
+
+
+def visible(db: Database) -> str:
+    """SQL for "message row m is no scaffolding of the agent's own" (store-facts 2.1)."""
+    if not db.schema.has("messages", "display_kind"):
+        return "1"
+    return "COALESCE(m.display_kind, '') <> 'hidden'"
 
 
 def record(row: Any, anchor: bool = False) -> dict[str, Any]:

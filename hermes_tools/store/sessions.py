@@ -181,16 +181,12 @@ class Reader:
 
     def preview(self, ids: list[str]) -> str | None:
         """The first live user message with content of a chain, on one line."""
-        hidden = (
-            "AND COALESCE(m.display_kind, '') <> 'hidden'"
-            if self.db.schema.has("messages", "display_kind")
-            else ""
-        )
         columns = messages.pick(self.db, "content", "_compressed_summary")
+        wanted = f"{self.db.schema.live} AND {messages.visible(self.db)}"
         for one in ids:
             for row in self.db.execute(
                 f"SELECT {columns} FROM messages m WHERE m.session_id = ? AND m.role = 'user' "
-                f"AND m.content <> '' AND {self.db.schema.live} {hidden} ORDER BY m.id LIMIT 5",
+                f"AND m.content <> '' AND {wanted} ORDER BY m.id LIMIT 5",
                 (one,),
             ):
                 if not messages.is_carrier(row):
