@@ -54,8 +54,11 @@ def code(error: BaseException) -> int:
     return next((value for word, value in words.items() if word in text), 0)
 
 
-def connect(path: Path, mode: str, timeout: float, wait: float) -> Database:
+def connect(
+    path: Path, mode: str, timeout: float, wait: float, *, alone: bool = False
+) -> Database:
     """A checked connection to an existing store; `wait` seconds inside SQLite for each lock.
+    `alone` shuts everybody else out as long as it is open, or raises SQLITE_BUSY.
 
     Raises Missing (nothing there, or a folder), Damaged (empty, or no database) and Denied.
     """
@@ -83,7 +86,12 @@ def connect(path: Path, mode: str, timeout: float, wait: float) -> Database:
     db.text_factory = decode
     db.row_factory = sqlite3.Row
     try:
+        if alone:  # asked for before the first read, or SQLite shares the WAL's index for good
+            db.execute("PRAGMA locking_mode = EXCLUSIVE").fetchall()
         first_look(db, path)
+        if alone:
+            db.execute("BEGIN EXCLUSIVE")
+            db.execute("COMMIT")
     except BaseException:
         db.close()
         raise
