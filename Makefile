@@ -6,7 +6,7 @@ VENV = .venv
 BIN = $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-quick test-faults lint bench install uninstall clean
+.PHONY: help demo test test-quick test-faults lint bench bench-growth install uninstall clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -27,6 +27,12 @@ test: $(VENV)/.ready ## everything but the long fault runs
 
 test-quick: $(VENV)/.ready ## without the slow tests
 	$(BIN)/python -m pytest -m 'not slow and not faults'
+
+bench: $(VENV)/.ready ## medians and ratios on a store of 1,000 sessions (BENCH=options)
+	$(BIN)/python tests/bench/run.py $(BENCH)
+
+bench-growth: $(VENV)/.ready ## the same at ten times the size (8 GB of disk)
+	$(BIN)/python tests/bench/run.py --sessions 10000 --messages 680000 --runs 5 $(BENCH)
 
 lint: $(VENV)/.ready ## ruff, mypy, and mandoc where it is installed
 	$(BIN)/ruff check hermes_tools tests

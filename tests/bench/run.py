@@ -1,0 +1,254 @@
+"""Measures whole processes against a floor, interleaved, and prints medians and ratios.
+
+    make bench                # a small store and the 1,000-session one
+    make bench-growth         # the same questions at ten times the size
+
+Nothing here is asserted: machines are shared and noisy, the ratios are what to read. The floor is
+`python -c "import typer, sqlite3, orjson"`, what any command of ours has to pay.
+"""
+
+import argparse
+import json
+import lzma
+import os
+import shutil
+import sqlite3
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+sys.path.insert(0, str(HERE))
+
+import generate  # noqa: E402
+import inserts  # noqa: E402
+
+BIN = Path(sys.executable).parent
+FLOOR = [sys.executable, "-c", "import typer, sqlite3, orjson"]
+Command = list[str] | Callable[[], list[str]]
+
+
+def once(argv: list[str], stdin: Path | None = None) -> tuple[float, float]:
+    """(seconds, peak megabytes) of one process whose output is thrown away."""
+    started = time.perf_counter()
+    with open(stdin or os.devnull, "rb") as source:
+        child = subprocess.Popen(
+            argv, stdin=source, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+        )
+        assert child.stderr is not None
+        words = child.stderr.read()
+        _, status, usage = os.wait4(child.pid, 0)
+    child.returncode = os.waitstatus_to_exitcode(status)
+    if child.returncode not in (0, 1):
+        raise SystemExit(f"{' '.join(argv)}: status {child.returncode}: {words.decode()}")
+    return time.perf_counter() - started, usage.ru_maxrss / 1024
+
+
+def rounds(commands: dict[str, Command], runs: int) -> dict[str, tuple[float, float]]:
+    """Median (seconds, megabytes) of each command; all run in turn, so that a machine that slows
+    down slows all of them. A command may be a function that prepares a run and gives its argv.
+    """
+    seen: dict[str, list[tuple[float, float]]] = {name: [] for name in commands}
+    for turn in range(runs + 1):
+        for name, command in commands.items():
+            argv = command() if callable(command) else command
+            measured = once(argv)
+            if turn:  # the first round warms the caches
+                seen[name].append(measured)
+    return {
+        name: (statistics.median(t for t, _ in found), max(m for _, m in found))
+        for name, found in seen.items()
+    }
+
+
+def table(
+    title: str, found: dict[str, tuple[float, float]], base: str, goals: dict[str, float]
+) -> None:
+    """Rows of seconds, ratio to the base, goal, memory."""
+    print(f"\n{title}\n{'':34}{'median':>9}{'ratio':>8}{'goal':>7}{'memory':>10}")
+    for name, (seconds, memory) in found.items():
+        ratio, goal = seconds / found[base][0], goals.get(name)
+        mark = "" if goal is None or ratio <= goal else "  above"
+        print(
+            f"{name:34}{seconds * 1000:7.0f} ms{ratio:8.2f}"
+            f"{'' if goal is None else f'{goal:.2f}':>7}{memory:7.0f} MB{mark}"
+        )
+
+
+def tool(name: str, store: Path, *words: str) -> list[str]:
+    """One of our commands on a store."""
+    return [str(BIN / f"hermes-session-{name}"), "--db", str(store), *words]
+
+
+def small(runs: int, folder: Path) -> None:
+    """Reading commands on a store of a few sessions: what a start costs."""
+    store = folder / "small.db"
+    store.write_bytes(lzma.decompress((ROOT / "tests/data/state-v22.db.xz").read_bytes()))
+    one = "20260225_101500_a1b2c3"
+    anchor = (
+        sqlite3.connect(store)
+        .execute("SELECT min(id) FROM messages WHERE session_id = ?", (one,))
+        .fetchone()[0]
+    )
+    commands: dict[str, Command] = {
+        "floor": FLOOR,
+        "list": tool("list", store),
+        "show": tool("show", store, one),
+        "search": tool("search", store, "auth"),
+        "scroll": tool("scroll", store, one, str(anchor)),
+        "title": tool("title", store, one),
+        "stats": tool("stats", store),
+        "export": tool("export", store, one),
+        "resume": tool("resume", store, one),
+    }
+    table("A small store, whole process", rounds(commands, runs), "floor",
+          dict.fromkeys(list(commands)[1:], 1.25))  # fmt: skip
+
+
+def big(runs: int, store: Path) -> None:
+    """Questions with a short answer on a big store."""
+    db = sqlite3.connect(store)
+    one, anchor = db.execute(
+        "SELECT session_id, id FROM messages WHERE id > (SELECT max(id) / 2 FROM messages) LIMIT 1"
+    ).fetchone()
+    db.close()
+    commands: dict[str, Command] = {
+        "floor": FLOOR,
+        "list -n 20": tool("list", store, "-n", "20"),
+        "show": tool("show", store, one),
+        "scroll": tool("scroll", store, one, str(anchor)),
+        "title": tool("title", store, one),
+        "resume": tool("resume", store, one),
+        "search, rare word": tool("search", store, "rare7word0"),
+        "search, frequent word": tool("search", store, "database"),
+        "search, two words": tool("search", store, "database cache"),
+        "search, phrase": tool("search", store, '"error test"'),
+        "search, two CJK characters": tool("search", store, "时间"),
+        "stats": tool("stats", store),
+    }
+    goals = dict.fromkeys(("list -n 20", "show", "scroll", "title", "resume"), 1.3)
+    goals |= {name: 2.0 for name in commands if name.startswith("search")}
+    goals["search, two CJK characters"] = 5.0
+    table(
+        f"{store.stat().st_size / 1e6:,.0f} MB, whole process",
+        rounds(commands, runs),
+        "floor",
+        goals,
+    )
+
+
+def bulk(runs: int, store: Path, folder: Path) -> None:
+    """Everything out, and back in."""
+    found = rounds(
+        {
+            "sqlite3 -json": [
+                "sqlite3",
+                "-json",
+                f"file:{store}?mode=ro",
+                "select * from messages",
+            ],
+            "export": tool("export", store),
+        },
+        runs,
+    )
+    table("Export of everything", found, "sqlite3 -json", {"export": 0.8})
+
+    exported, target = folder / "all.jsonl", folder / "target.db"
+    with open(exported, "wb") as file:
+        subprocess.run(tool("export", store), stdout=file, check=True)
+
+    def fresh(argv: list[str]) -> Callable[[], list[str]]:
+        def prepare() -> list[str]:
+            for name in ("", "-wal", "-shm"):
+                Path(f"{target}{name}").unlink(missing_ok=True)
+            subprocess.run(tool("migrate", target, "--create", "-q"), check=True)
+            return argv
+
+        return prepare
+
+    found = rounds(
+        {
+            "bare inserts": fresh([sys.executable, inserts.__file__, str(store), str(target)]),
+            "import": fresh(tool("import", target, str(exported))),
+        },
+        max(1, runs // 3),
+    )
+    table("Import of everything, same rows, same triggers", found, "bare inserts", {"import": 0.7})
+    exported.unlink()
+    target.unlink(missing_ok=True)
+
+
+def agent(runs: int, store: Path, folder: Path) -> None:
+    """The agent's own commands beside ours, where a release is at hand (HERMES_TOOLS_AGENT_0_13
+    or HERMES_TOOLS_AGENT_0_19: the folder of an environment it is installed in).
+    """
+    for release in ("0_13", "0_19"):
+        place = os.environ.get(f"HERMES_TOOLS_AGENT_{release}")
+        program = Path(place or "/nonexistent") / "bin" / "hermes"
+        if not program.exists():
+            print(f"\nthe agent's release {release.replace('_', '.')} is not at hand: not compared")
+            continue
+        home = folder / f"home-{release}"
+        home.mkdir()
+        shutil.copyfile(store, home / "state.db")
+        os.environ["HERMES_HOME"] = str(home)
+        ours = home / "state.db"
+        commands: dict[str, Command] = {
+            "hermes sessions list": [str(program), "sessions", "list"],
+            "list": tool("list", ours, "-t"),
+            "hermes sessions stats": [str(program), "sessions", "stats"],
+            "stats": tool("stats", ours, "-t"),
+            "hermes sessions export": [str(program), "sessions", "export", str(folder / "x.jsonl")],
+            "export": tool("export", ours, "-o", str(folder / "y.jsonl")),
+        }
+        found = rounds(commands, max(1, runs // 3))
+        print(f"\nBeside the agent's release {release.replace('_', '.')}")
+        for theirs, mine in zip(list(found)[::2], list(found)[1::2], strict=True):
+            print(
+                f"{mine:10}{found[mine][0] * 1000:8.0f} ms{found[mine][1]:7.0f} MB   "
+                f"{theirs:24}{found[theirs][0] * 1000:8.0f} ms{found[theirs][1]:7.0f} MB   "
+                f"{found[mine][0] / found[theirs][0]:.2f}"
+            )
+        del os.environ["HERMES_HOME"]
+        shutil.rmtree(home)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument(
+        "--store", type=Path, help="a store made by generate.py; made anew if absent"
+    )
+    parser.add_argument("--sessions", type=int, default=1000)
+    parser.add_argument("--messages", type=int, default=68_000)
+    parser.add_argument("--runs", type=int, default=9)
+    parser.add_argument("--only", nargs="*", default=["small", "big", "bulk", "prune", "agent"])
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="hermes-bench-") as name:
+        folder = Path(name)
+        store = given.store or folder / "big.db"
+        if not store.exists():
+            print(
+                f"making {given.sessions:,} sessions, {given.messages:,} messages …",
+                file=sys.stderr,
+            )
+            generate.make(store, given.sessions, given.messages)
+        print(json.dumps({"python": sys.version.split()[0], "sqlite": sqlite3.sqlite_version,
+                          "cpus": os.cpu_count(), "date": time.strftime("%Y-%m-%d"),
+                          "store_mb": store.stat().st_size // 10**6}))  # fmt: skip
+        if "small" in given.only:
+            small(given.runs, folder)
+        if "big" in given.only:
+            big(given.runs, store)
+        if "bulk" in given.only:
+            bulk(max(3, given.runs // 2), store, folder)
+        if "agent" in given.only:
+            agent(given.runs, store, folder)
+
+
+if __name__ == "__main__":
+    main()
