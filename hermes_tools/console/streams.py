@@ -165,7 +165,7 @@ def record(line: bytes, where: str) -> Record:
     return value
 
 
-@dataclass(frozen=True)
+@dataclass(repr=False, eq=False)
 class Named:
     """A session as somebody named it. From standard input only exact ids count (`exact`), and
     `record` is the whole record where one came.

@@ -10,15 +10,15 @@ from typing import Any
 
 from hermes_tools.store import times
 
+# Patterns are compiled at their first use: most runs never meet a control character.
 # Terminal sequences first (their letters would stay behind), then every control character and
 # the marks that turn the direction of text.
-ESCAPES = re.compile(
-    r"\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[PX^_].*?\x1b\\|\x1b\[[0-?]*[ -/]*[@-~]"
-    r"|\x1b[ -/]*[0-~]?|\x9b[0-?]*[ -/]*[@-~]",
-    re.S,
+ESCAPES = (
+    r"(?s)\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[PX^_].*?\x1b\\|\x1b\[[0-?]*[ -/]*[@-~]"
+    r"|\x1b[ -/]*[0-~]?|\x9b[0-?]*[ -/]*[@-~]"
 )
-CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
-BREAKS = re.compile(r"[\t\r\n\x0b\x0c\x85\u2028\u2029]+")
+CONTROLS = r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]"
+BREAKS = r"[\t\r\n\x0b\x0c\x85\u2028\u2029]+"
 
 
 def on_terminal() -> bool:
@@ -57,12 +57,17 @@ def encode(line: str) -> bytes:
 def safe(value: str) -> str:
     """Stored text without terminal sequences and control characters; its line breaks stay."""
     value = value.replace("\r\n", "\n")
-    return CONTROLS.sub("", ESCAPES.sub("", value)) if not value.isprintable() else value
+    if value.isprintable():
+        return value
+    return re.sub(CONTROLS, "", re.sub(ESCAPES, "", value))
 
 
 def line(value: Any) -> str:
     """Any value as one safe line."""
-    return " ".join(safe(BREAKS.sub(" ", ESCAPES.sub("", str(value)))).split())
+    words = str(value)
+    if not words.isprintable():
+        words = safe(re.sub(BREAKS, " ", re.sub(ESCAPES, "", words)))
+    return " ".join(words.split())
 
 
 def cell(value: Any) -> str:

@@ -1,7 +1,6 @@
 """The only opener of a store: by intent, with retries, never creating what is not there."""
 
 import os
-import random
 import sqlite3
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -173,6 +172,8 @@ def begin(db: Database) -> None:
                 raise Busy(
                     f"{db.path}: locked by another process for {db.timeout:g} s"
                 ) from error
+            import random
+
             time.sleep(random.uniform(*JITTER))
 
 

@@ -23,7 +23,7 @@ WHERE session_id = ? AND timestamp >= {EPOCH_FIRST} AND timestamp < {EPOCH_LAST}
 """
 
 
-@dataclass(frozen=True)
+@dataclass(repr=False, eq=False)
 class Link:
     """What lineage needs to know of one session row; `marks` are _branched_from and its like."""
 

@@ -1,7 +1,6 @@
 """Messages: what is stored, decoded; what a person may see of it."""
 
 import json
-import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -176,10 +175,7 @@ def record(row: Any, anchor: bool = False) -> dict[str, Any]:
     return result
 
 
-SPACES = re.compile(r"\s+")
-
-
 def preview(text: str, limit: int = 60) -> str:
     """The start of a text on one line: 60 characters, then `...`."""
-    line = SPACES.sub(" ", text[: limit * 8]).strip()
+    line = " ".join(text[: limit * 8].split())
     return line if len(line) <= limit else line[:limit].rstrip() + "..."

@@ -33,10 +33,10 @@ KNOWN_TRIGGERS = {
     "messages_display_identity_delete",
 }  # fmt: skip
 
-TOKENIZER = re.compile(r"tokenize\s*=\s*(?:'((?:[^']|'')*)'|\"([^\"]*)\"|([^,)]+))", re.I)
+TOKENIZER = r"tokenize\s*=\s*(?:'((?:[^']|'')*)'|\"([^\"]*)\"|([^,)]+))"
 
 
-@dataclass(frozen=True)
+@dataclass(repr=False, eq=False)
 class Schema:
     """Names as they stand in the store.
 
@@ -144,7 +144,7 @@ def require_store(db: Database) -> None:
 
 def tokenizer(create: str) -> str:
     """The tokenize= argument of an FTS5 table's CREATE text; '' for the default."""
-    found = TOKENIZER.search(create)
+    found = re.search(TOKENIZER, create, re.I)
     if not found:
         return ""
     return (found[1] or found[2] or found[3] or "").replace("''", "'").strip()

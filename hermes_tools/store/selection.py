@@ -15,7 +15,7 @@ def same(source: str | None) -> str:
     return (source or "unknown").casefold().replace("-", "_")
 
 
-@dataclass(frozen=True)
+@dataclass(repr=False, eq=False)
 class Selection:
     """Filters on conversations; None means any. Ages and times in seconds, `ended` True or False.
 
@@ -48,10 +48,9 @@ class Selection:
 
     def narrow(self) -> bool:
         """Whether most conversations may fail it, so that reading all links at once pays."""
-        return self != Selection(
-            archived=self.archived, internal=self.internal, pinned=self.pinned,
-            newer_than=self.newer_than,
-        )  # fmt: skip
+        common = ("archived", "internal", "pinned", "newer_than")
+        plain = vars(Selection())
+        return any(plain[name] != value for name, value in vars(self).items() if name not in common)
 
     def takes(self, one: "Conversation", now: float | None = None) -> bool:
         """Whether a conversation is meant."""

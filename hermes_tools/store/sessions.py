@@ -27,7 +27,7 @@ RECORD = (
 VALID = f"BETWEEN {EPOCH_FIRST} AND {EPOCH_LAST - 1}"
 
 
-@dataclass
+@dataclass(repr=False, eq=False)
 class Conversation:
     """A compression chain as one thing: the tip's id and state, the root's start, the newest
     activity and the sums of all its rows. `rows` are ids, root to tip. Counts are of live rows.

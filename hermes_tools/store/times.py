@@ -13,7 +13,7 @@ EPOCH_FIRST = 946_684_800.0  # 2000-01-01
 EPOCH_LAST = 4_102_444_800.0  # 2100-01-01
 
 UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0, "": 86400.0}
-AGE = re.compile(r"(\d+(?:\.\d+)?)\s*([smhdw]?)", re.ASCII)
+AGE = r"([0-9]+(?:\.[0-9]+)?)\s*([smhdw]?)"
 
 
 def valid(value: Any) -> float | None:
@@ -33,7 +33,7 @@ def iso(value: Any) -> str | None:
 
 def age(text: str) -> float:
     """Seconds of `90d`, `12h`, `2w`, `30` (days). Raises Usage."""
-    found = AGE.fullmatch(text.strip())
+    found = re.fullmatch(AGE, text.strip())
     if not found:
         raise Usage(f"{text!r} is no age; write 90d, 12h, 2w, or a number of days")
     seconds = float(found[1]) * UNITS[found[2]]
@@ -48,7 +48,7 @@ def moment(text: str, now: float | None = None) -> float:
     Raises Usage for anything else, and for a time in the future.
     """
     now = time.time() if now is None else now
-    if AGE.fullmatch(text.strip()):
+    if re.fullmatch(AGE, text.strip()):
         return now - age(text)
     cleaned = re.sub(r"[zZ]$", "+00:00", text.strip())
     try:
