@@ -1,0 +1,230 @@
+"""Titles: cleaned, unique, numbered, handed on along a conversation (store-facts 3.2)."""
+
+import re
+import sqlite3
+import unicodedata
+from dataclasses import dataclass
+from typing import Any
+
+from hermes_tools.store import messages
+from hermes_tools.store.db import Database
+from hermes_tools.store.errors import Negative, NotFound, Unsupported, Usage
+from hermes_tools.store.lineage import Lineage
+from hermes_tools.store.sessions import Conversation, escaped, numbered
+
+LIMIT = 100  # characters (code points, as the agent counts them)
+EXCERPT = 500  # characters of each side of the first exchange
+
+# A terminal sequence goes as a whole: without its first byte the rest would stay as text.
+SEQUENCES = re.compile(
+    r"\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?|\x1b[PX^_].*?(?:\x1b\\|$)|(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"
+    r"|\x1b[ -/]*[0-~]?|^\s*\][012];",
+    re.S,
+)
+# One of these between two words held them apart, so it becomes a space.
+SPACING = re.compile(r"[\t\n\v\f\r\x85\u2028\u2029\u200b\ufeff]")
+# Controls, marks that turn the direction of text, and invisible ones that carry nothing.
+UNSEEN = re.compile(
+    r"[\x00-\x1f\x7f-\x9f\u061c\u200c\u200e\u200f\u202a-\u202e\u2060-\u206f\ufff9-\ufffc]"
+)
+# A joiner holds an emoji together; anywhere else it only makes two equal titles differ.
+PICTURE = "[\u00a9\u00ae\u203c-\u3299\U0001f000-\U0001faff]"
+JOINERS = re.compile(
+    rf"(?<!{PICTURE})(?<!{PICTURE}[\ufe0f\U0001f3fb-\U0001f3ff])\u200d|\u200d(?!{PICTURE})"
+)
+# Tags spell the flags of Scotland and the like; elsewhere they hide text.
+TAGS = re.compile("(\U0001f3f4[\U000e0020-\U000e007f]+)|[\U000e0000-\U000e007f]")
+SURROGATES = re.compile("[\ud800-\udfff]")
+
+
+def clean(text: str) -> str:
+    """A title as it may be stored: one line, no controls, no terminal sequences, no direction
+    overrides, single spaces; '' if nothing visible is left. Emoji and accents stay whole.
+    """
+    text = SURROGATES.sub("\ufffd", SEQUENCES.sub("", text))
+    text = UNSEEN.sub("", SPACING.sub(" ", text))
+    text = TAGS.sub(lambda found: found[1] or "", JOINERS.sub("", text))
+    text = " ".join(text.split())
+    return text if any(map(_visible, text)) else ""
+
+
+def _visible(letter: str) -> bool:
+    return unicodedata.category(letter)[0] not in "CMZ"
+
+
+def check(text: str) -> str:
+    """The cleaned title. Raises Usage if it is blank or longer than LIMIT."""
+    title = clean(text)
+    if not title:
+        raise Usage("a blank title; --clear takes a title away")
+    if len(title) > LIMIT:
+        raise Usage(f"a title of {len(title)} characters; at most {LIMIT}: {title[:20]}…")
+    return title
+
+
+def cut(text: str, limit: int) -> str:
+    """At most `limit` characters, cut between whole characters as a person sees them."""
+    if len(text) <= limit:
+        return text
+    from wcwidth import iter_graphemes
+
+    kept = ""
+    for letter in iter_graphemes(text):
+        if len(kept) + len(letter) > limit:
+            break
+        kept += letter
+    return kept.rstrip()
+
+
+def next_title(db: Database, title: str) -> str:
+    """The next free one of a title's line: `base`, `base #2`, `base #3` … Numbers count by value,
+    and the base is shortened where number and all would be too long.
+    """
+    base = numbered(title)[0]
+    like = escaped(base) + " #%"
+    line = [
+        (base, 1) if row[0] == base else numbered(row[0])
+        for row in db.execute(
+            "SELECT title FROM sessions WHERE title = ? OR title LIKE ? ESCAPE '\\'", (base, like)
+        )
+    ]
+    highest = max((number for name, number in line if name == base), default=0)
+    if highest == 0:
+        return base
+    while True:
+        highest += 1
+        mark = f" #{highest}"
+        found = cut(base, LIMIT - len(mark)) + mark
+        if holder(db, found) is None:
+            return found
+
+
+def holder(db: Database, title: str, besides: str | None = None) -> Any:
+    """(id, source, archived) of the session that has this title, other than `besides`."""
+    archived = "archived" if db.schema.has("sessions", "archived") else "0"
+    return db.execute(
+        f"SELECT id, source, {archived} AS archived FROM sessions WHERE title = ? AND id IS NOT ?",
+        (title, besides),
+    ).fetchone()
+
+
+@dataclass(frozen=True)
+class Change:
+    """What became of a title: the row's id, its title now and before, the ancestor that gave it
+    up, and whether anything was written.
+    """
+
+    session_id: str
+    title: str | None
+    before: str | None
+    taken_from: str | None = None
+    changed: bool = True
+
+
+def current(db: Database, session_id: str) -> str | None:
+    """A row's own title. Raises NotFound, and Unsupported where the store has no titles."""
+    if not db.schema.has("sessions", "title"):
+        raise Unsupported(f"{db.path}: a store of before titles; hermes-session-migrate adds them")
+    row = db.execute("SELECT title FROM sessions WHERE id = ?", (session_id,)).fetchone()
+    if row is None:
+        raise NotFound(f"session {session_id}: not in this store")
+    return row[0]  # type: ignore[no-any-return]
+
+
+def set_title(
+    db: Database, session_id: str, title: str | None, *,
+    auto_number: bool = False, source: str = "user", dry_run: bool = False,
+) -> Change:  # fmt: skip
+    """Give one row a cleaned title, or with None take its title away. Call it in a transaction.
+
+    A row takes a title over from a compression ancestor of its own. auto_number: a title in use
+    becomes the next of its line. source: title_source where the store has it, user or llm.
+    Raises Negative that names the holder.
+    """
+    before = current(db, session_id)
+    if title == before:
+        return Change(session_id, title, before, changed=False)
+    if before == "Bot Chat" and _hidden(db, session_id):
+        raise Negative(f"session {session_id}: the agent's own Bot Chat keeps its title")
+    taken_from = None
+    other = holder(db, title, session_id) if title is not None else None
+    if other is not None and title is not None:
+        chain = Lineage(db).chain(session_id)
+        own = chain[: chain.index(session_id)] if session_id in chain else []
+        if other["id"] in own:
+            taken_from = other["id"]
+        elif auto_number:
+            title = next_title(db, title)
+        else:
+            state = ", archived" if other["archived"] else ""
+            raise Negative(
+                f"title {title!r}: held by session {other['id']} "
+                f"(source {other['source'] or 'unknown'}{state})"
+            )
+    if not dry_run:
+        if taken_from is not None:
+            _write(db, taken_from, None, source)
+        _write(db, session_id, title, source)
+    return Change(session_id, title, before, taken_from)
+
+
+def _hidden(db: Database, session_id: str) -> bool:
+    return db.schema.has("sessions", "hidden") and bool(
+        db.execute("SELECT hidden FROM sessions WHERE id = ?", (session_id,)).fetchone()[0]
+    )
+
+
+def _write(db: Database, session_id: str, title: str | None, source: str) -> None:
+    ranked = db.schema.has("sessions", "title_source")
+    by = ", title_source = :by" if ranked else ""
+    try:
+        db.execute(
+            f"UPDATE sessions SET title = :title{by} WHERE id = :id",
+            {"title": title, "by": source if title is not None else None, "id": session_id},
+        )
+    except sqlite3.IntegrityError as error:  # a unique index on something we did not foresee
+        raise Negative(f"title {title!r}: refused by the store: {error}") from error
+
+
+def inherited(db: Database, one: Conversation) -> str | None:
+    """The title an untitled tip continues: the next of its conversation's line, None without."""
+    if current(db, one.id) or not one.title:
+        return None
+    return next_title(db, one.title)
+
+
+def first_exchange(db: Database, rows: list[str]) -> dict[str, str] | None:
+    """The start of a conversation for whoever names it: {"user": …, "assistant": …}, EXCERPT
+    characters each; None before both have spoken.
+    """
+    said: dict[str, str] = {}
+    for one in rows:
+        for row in messages.rows(db, one):
+            role = row["role"]
+            if role not in ("user", "assistant") or role in said or row["display_kind"] == "hidden":
+                continue
+            text = messages.plain(row["content"]).strip()
+            if not text or messages.is_carrier(row) or (role == "assistant" and "user" not in said):
+                continue
+            said[role] = cut(text, EXCERPT)
+            if len(said) == 2:
+                return said
+    return None
+
+
+QUOTES = "\"'“”„«»‘’「」『』`*"
+
+
+def suggested(output: str) -> str:
+    """The title a program proposed: its first line, without quotes and a leading `Title:`.
+    Raises Negative where it is blank, too long, or longer than 12 words.
+    """
+    line = next((line for line in output.splitlines() if line.strip()), "")
+    title = clean(line).strip(QUOTES + " ")
+    title = re.sub(r"^title\s*[:：]\s*", "", title, flags=re.I).strip(QUOTES + " ")
+    title = title.rstrip(".,!;:。！；：，、 ").strip(QUOTES + " ")
+    if not title:
+        raise Negative("no title was proposed")
+    if len(title.split()) > 12 or len(title) > LIMIT:
+        raise Negative(f"too long for a title: {title[:60]}…")
+    return title
