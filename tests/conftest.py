@@ -15,7 +15,7 @@ import sys
 import tarfile
 import termios
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -151,16 +151,20 @@ class Run:
 
     def process(
         self, *argv: Any, input: Any = None, env: dict[str, Any] | None = None,
-        cwd: Path | None = None, timeout: float = 120, **options: Any,
+        cwd: Path | None = None, timeout: float = 120, prefix: list[str] | None = None,
+        **options: Any,
     ) -> Result:  # fmt: skip
-        """The same as a process of its own (options as for subprocess.run)."""
+        """The same as a process of its own (options as for subprocess.run), by way of another
+        program if there is a prefix (`env -i`, or the fixture `unprivileged`).
+        """
         if "stdin" not in options:
             options["input"] = as_bytes(input)
         options.setdefault("stdout", subprocess.PIPE)
         options.setdefault("stderr", subprocess.PIPE)
+        line = [*(prefix or []), *self.located(argv)]
         done = subprocess.run(
-            self.located(argv), env=surroundings(env), cwd=cwd, timeout=timeout, **options
-        )
+            line, env=surroundings(env), cwd=cwd, timeout=timeout, **options
+        )  # fmt: skip
         words = (done.stderr or b"").decode("utf-8", "replace")
         return Result(done.returncode, done.stdout or b"", words)
 
@@ -372,6 +376,10 @@ def install_agent(version: str, place: Path) -> str:
 
 
 @pytest.fixture
-def as_nobody() -> Iterator[dict[str, Any]]:
-    """Options of run.process that take root's rights away; others simply have none."""
-    yield {"user": 65534, "group": 65534, "extra_groups": []} if os.getuid() == 0 else {}
+def unprivileged() -> list[str]:
+    """The prefix under which root, too, is bound by the rights of files; others are anyway."""
+    if os.getuid() != 0:
+        return []
+    if not shutil.which("setpriv"):
+        pytest.skip("run as root, and setpriv is not here to give up root's rights")
+    return ["setpriv", "--bounding-set=-dac_override,-dac_read_search", "--inh-caps=-all"]

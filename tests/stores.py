@@ -154,7 +154,7 @@ def conversations() -> tuple[list[Row], list[Row]]:
     return sessions, messages
 
 
-# --- Columns -----------------------------------------------------------------------------------
+# --- Columns ---
 
 SESSIONS_1 = """
     id TEXT PRIMARY KEY, source TEXT NOT NULL, user_id TEXT, model TEXT, model_config TEXT,
@@ -295,7 +295,7 @@ CREATE INDEX idx_messages_session ON messages(session_id, timestamp);
 TITLES = "CREATE UNIQUE INDEX idx_sessions_title_unique ON sessions(title) WHERE title IS NOT NULL"
 
 
-# --- Indexes of words --------------------------------------------------------------------------
+# --- Indexes of words ---
 
 
 def external(table: str, source: str, columns: str, extra: str = "") -> str:
@@ -422,7 +422,7 @@ def words_cjk() -> str:
     )  # fmt: skip
 
 
-# --- Builders ----------------------------------------------------------------------------------
+# --- Builders ---
 
 
 def build(name: str, path: Path) -> None:
@@ -582,7 +582,7 @@ def fill(db: sqlite3.Connection, *, pending: bool = False, stale: bool = False) 
     db.commit()
 
 
-# --- What a writer must leave as it was ----------------------------------------------------------
+# --- What a writer must leave as it was ---
 
 
 def condition(path: Path) -> Row:

@@ -7,11 +7,10 @@ from pathlib import Path
 
 import pytest
 from conftest import ROOT
+from scripts import SCRIPTS, every, need
 
 PACKAGE = ROOT / "hermes_tools"
 MODULES = sorted(path for path in PACKAGE.rglob("*.py"))
-PYPROJECT = (ROOT / "pyproject.toml").read_text()
-SCRIPTS = dict(re.findall(r"^(hermes-session-\w+) = \"(.+):main\"$", PYPROJECT, re.M))
 SQL = re.compile(r"\b(SELECT\b.+\bFROM|INSERT\s+INTO|UPDATE\s+\w+\s+SET|DELETE\s+FROM|PRAGMA)\b")
 # Who may be asked by whom (design: commands → console → store; sessiondb → store).
 ARROWS = {
@@ -50,10 +49,9 @@ def test_imports(path: Path) -> None:
     assert (module.__doc__ or "").strip(), "every module says what it is"
 
 
-@pytest.mark.parametrize("script", SCRIPTS)
+@every(SCRIPTS)
 def test_script_answers(script: str, run) -> None:
-    if not module_file(script).exists():
-        pytest.skip(f"{script} is not written yet")
+    need(script)
     assert run(script, "--version").ok().lines == [f"{script} (hermes-tools) {version()}"]
     shown = run(script, "--help").ok()
     assert shown.text.lstrip().startswith(f"Usage: {script} ")
@@ -63,11 +61,6 @@ def test_script_answers(script: str, run) -> None:
 def version() -> str:
     """The literal in hermes_tools/__init__.py."""
     return importlib.import_module("hermes_tools").__version__
-
-
-def module_file(script: str) -> Path:
-    """The file behind a script."""
-    return ROOT / (SCRIPTS[script].replace(".", "/") + ".py")
 
 
 @pytest.mark.parametrize("path", MODULES, ids=name_of)
