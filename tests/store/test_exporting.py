@@ -1,0 +1,139 @@
+"""The lossless export as functions: lines, digests, and reading them back."""
+
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from hermes_tools.console import archive
+from hermes_tools.store import parsing
+from hermes_tools.store.db import reader, writer
+from hermes_tools.store.errors import Failed, Negative, NotFound
+from hermes_tools.store.exporting import Exporter, digest, export_conversation, export_session
+from hermes_tools.store.lineage import Lineage
+from hermes_tools.store.verifying import verify
+
+SHIPPED = ("v11", "v13", "v14", "v16", "v19", "v22")
+TIP = "20260226_150000_00cc33"
+Store = Callable[[str], Path]
+
+
+def ids_of(db) -> list[str]:
+    return [row[0] for row in db.execute("SELECT id FROM sessions ORDER BY id")]
+
+
+@pytest.mark.parametrize("name", [*SHIPPED, "v1", "v5", "head-3", "v99", "nofts"])
+@pytest.mark.parametrize("long", [1 << 20, 200])
+def test_every_row_is_read_back(
+    store: Store, name: str, long: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parsing, "LONG", long)  # 200: every line takes the way of long ones
+    with reader(store(name)) as db:
+        exporter, file = Exporter(db), io.BytesIO()
+        for session_id in ids_of(db):
+            file.writelines(exporter.line(session_id))
+        file.seek(0)
+        assert verify(db, file) == ids_of(db)
+
+
+def test_the_keys_of_a_record_stand_in_their_order(store: Store) -> None:
+    with reader(store("v22")) as db:
+        line = b"".join(export_session(db, TIP))
+    record = json.loads(line)
+    assert list(record)[:8] == ["id", "source", "user_id", "model", "model_config",
+                                "system_prompt", "parent_session_id", "started_at"]  # fmt: skip
+    later = list(record)[30:]
+    assert later[:2] == ["archived", "billing_base_url"] or later[0] == "archived"
+    columns = [key for key in later if not key.startswith("_") and key != "messages"]
+    assert columns == sorted(columns)
+    assert list(record)[-1] == "_format"
+    assert line.count(b"\n") == 1 and line.endswith(b"\n")
+
+
+def test_a_conversation_is_its_chain_then_its_delegates(store: Store) -> None:
+    with reader(store("v22")) as db:
+        lines = b"".join(export_conversation(db, TIP)).splitlines()
+        assert [json.loads(line)["id"] for line in lines] == Lineage(db).members(TIP)
+        assert len(lines) >= 3
+
+
+def test_an_unknown_session_is_named(store: Store) -> None:
+    with reader(store("v11")) as db, pytest.raises(NotFound, match="session nobody"):
+        b"".join(export_session(db, "nobody"))
+
+
+def test_the_same_conversation_has_the_same_digest_in_stores_of_two_releases(
+    store: Store,
+) -> None:
+    found = set()
+    for name in ("v11", "v13"):
+        with reader(store(name)) as db:
+            found.add(digest(db, Lineage(db).members(TIP)))
+    assert len(found) == 1
+
+
+@pytest.mark.parametrize("change", [
+    "UPDATE messages SET content = content || '.' WHERE id = (SELECT max(id) FROM messages "
+    f"WHERE session_id = '{TIP}')",
+    f"UPDATE sessions SET title = 'other' WHERE id = '{TIP}'",
+    f"DELETE FROM messages WHERE session_id = '{TIP}'",
+    f"UPDATE messages SET active = 0 WHERE session_id = '{TIP}'",
+])  # fmt: skip
+def test_a_digest_changes_with_what_is_said(store: Store, change: str) -> None:
+    with writer(store("v22")) as db:
+        rows = Lineage(db).members(TIP)
+        before = digest(db, rows)
+        assert digest(db, rows) == before
+        db.execute(change)
+        assert digest(db, rows) != before
+
+
+def test_ids_and_live_state_do_not_count_for_a_digest(store: Store) -> None:
+    with writer(store("v22")) as db:
+        rows = Lineage(db).members(TIP)
+        before = digest(db, rows)
+        db.execute("UPDATE messages SET id = id + 5000 WHERE session_id = ?", (TIP,))
+        db.execute("UPDATE sessions SET session_key = 'agent:main:cli' WHERE id = ?", (TIP,))
+        assert digest(db, rows) == before
+
+
+def test_saved_files_are_private_whole_and_never_replaced(store: Store, tmp_path: Path) -> None:
+    place = tmp_path / "gone.jsonl"
+    with reader(store("v19")) as db:
+        rows = Lineage(db).members(TIP)
+        digests = archive.save(db, [rows], place)
+        assert digests == [digest(db, rows)]
+        first = place.read_bytes()
+        assert place.stat().st_mode & 0o777 == 0o600
+        with pytest.raises(Negative, match="not replaced"):
+            archive.save(db, [rows], place)
+        assert place.read_bytes() == first
+        other = [one for one in ids_of(db) if one not in rows][:1]
+        archive.save(db, [other], place, append=True)
+        assert place.read_bytes().startswith(first)
+        assert len(place.read_bytes().splitlines()) == len(rows) + 1
+
+
+def test_a_file_that_does_not_hold_what_was_written_is_taken_back(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = tmp_path / "gone.jsonl"
+    place.write_bytes(b"mine\n")
+    line = Exporter.line
+    monkeypatch.setattr(
+        Exporter, "line",
+        lambda self, one: (chunk.replace(b'"role":"user"', b'"role":"usex"')
+                           for chunk in line(self, one)),
+    )  # fmt: skip
+    with reader(store("v19")) as db, pytest.raises(Failed, match="role"):
+        archive.save(db, [Lineage(db).members(TIP)], place, append=True)
+    assert place.read_bytes() == b"mine\n"
+
+
+def test_a_folder_gets_a_dated_file_that_is_new(tmp_path: Path) -> None:
+    first = archive.target(tmp_path, now=0.0)
+    first.write_bytes(b"")
+    second = archive.target(tmp_path, now=0.0)
+    assert first.parent == tmp_path and second != first and second.suffix == ".jsonl"
