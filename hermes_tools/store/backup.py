@@ -1,0 +1,273 @@
+"""Copies of a store that are known to be good, and a store put back from one."""
+
+import os
+import re
+import sqlite3
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+
+from hermes_tools.store import migration
+from hermes_tools.store.db import Database, code, connect, is_wal, snapshot
+from hermes_tools.store.errors import Busy, Damaged, StoreError
+from hermes_tools.store.schema import require_store
+from hermes_tools.store.times import EPOCH_FIRST, EPOCH_LAST
+
+PAGES_AT_ONCE = 2048
+PAUSE = 0.005  # between steps, in which a rollback-journal store's writer gets its turn
+PATIENCE = 60.0  # seconds of restarts, after which such a store is copied in one go
+
+Advance = Callable[[int], None]
+
+
+@dataclass(frozen=True)
+class Contents:
+    """What a store holds: rows of either table, the newest message's time, bytes of the file."""
+
+    sessions: int
+    messages: int
+    newest: float | None
+    bytes: int
+
+
+def contents(db: Database) -> Contents:
+    """Count a store."""
+    pages, size = (db.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count",
+                                                                           "page_size"))
+    newest = None
+    if db.schema.has("messages", "timestamp"):
+        newest = db.execute(
+            f"SELECT max(timestamp) FROM messages "
+            f"WHERE timestamp >= {EPOCH_FIRST} AND timestamp < {EPOCH_LAST}"
+        ).fetchone()[0]
+    sessions, messages = (
+        db.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
+        for table in ("sessions", "messages")
+    )
+    return Contents(sessions, messages, newest, pages * size)
+
+
+def save(
+    db: Database, target: Path, *, compact: bool = False, ill: bool = False,
+    replace: bool = False, advance: Advance = lambda step: None,
+) -> Contents:
+    """A copy of the whole store as it is at one moment, while others write: 0600 from the first
+    byte, verified, synced, and only then given its name. advance: called with pages copied.
+
+    compact: without free pages (VACUUM INTO). ill: the store is known to be damaged; the copy must
+    be equal, not healthy. Raises Damaged where the copy does not pass its check or does not hold
+    what the store holds; Negative where `target` exists and may not be replaced.
+    """  # fmt: skip
+    handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+    try:
+        with snapshot(db):
+            counted = None if ill or not db.in_transaction else contents(db)
+            if compact:
+                if db.in_transaction:  # VACUUM reads a snapshot of its own
+                    db.execute("ROLLBACK")
+                    counted = None
+                db.execute("VACUUM INTO ?", (name,))
+            else:
+                _copy(db, name, advance)
+        plain_file(name)
+        found = Contents(0, 0, None, os.path.getsize(name)) if ill else verify(Path(name))
+        if counted and (counted.sessions, counted.messages) != (found.sessions, found.messages):
+            raise Damaged(f"{target}: the copy does not hold what the store holds")
+        os.fsync(handle)
+        if replace:
+            os.replace(name, target)
+        else:
+            migration.put(name, target)
+        _sync_folder(target.parent)
+        return found
+    finally:
+        os.close(handle)
+        for leftover in (name, f"{name}-wal", f"{name}-shm", f"{name}-journal"):
+            with suppress(OSError):
+                os.unlink(leftover)
+
+
+def _copy(db: Database, name: str, advance: Advance) -> None:
+    """SQLite's online backup. In WAL mode a snapshot stands while the steps are taken; elsewhere
+    each step holds a short lock, and a writer between two steps makes it begin anew.
+    """
+    deadline = time.monotonic() + PATIENCE
+    left = None
+
+    def progress(status: int, remaining: int, total: int) -> None:
+        nonlocal left
+        advance(max(0, (total if left is None else left) - remaining))
+        left = remaining
+        if status in (5, 6) and time.monotonic() > deadline:
+            raise Busy(f"{db.path}: locked by another process")
+        if not db.in_transaction and time.monotonic() > deadline:
+            raise TimeoutError
+
+    with closing(sqlite3.connect(name, isolation_level=None)) as copy:
+        copy.execute("PRAGMA synchronous = OFF")  # one sync at the end
+        try:
+            db.backup(copy, pages=PAGES_AT_ONCE, progress=progress,
+                      sleep=0 if db.in_transaction else PAUSE)  # fmt: skip
+        except TimeoutError:
+            db.backup(copy)
+
+
+def plain_file(name: str) -> None:
+    """Out of WAL mode: a copy is one file that can be read where nothing can be written."""
+    with suppress(sqlite3.DatabaseError), closing(
+        sqlite3.connect(name, isolation_level=None)
+    ) as copy:
+        copy.execute("PRAGMA journal_mode = DELETE").fetchone()
+
+
+def verify(path: Path) -> Contents:
+    """Open a copy, let SQLite check it, count it. Raises Damaged."""
+    try:
+        with closing(connect(path, "ro", 0, 0)) as db:
+            require_store(db)
+            try:
+                words = db.execute("PRAGMA quick_check(1)").fetchone()[0]
+            except sqlite3.OperationalError as error:
+                if "no such tokenizer" not in str(error):  # SQLite 3.44 to 3.46 asks for it
+                    raise
+                words = "ok"
+            if words != "ok":
+                raise Damaged(f"{path}: damaged: {words.splitlines()[-1]}")
+            return contents(db)
+    except sqlite3.DatabaseError as error:
+        if code(error) in (5, 6):
+            raise
+        raise Damaged(f"{path}: damaged: {error}") from error
+
+
+def stamp(now: float | None = None) -> str:
+    """`20260301T090000Z`, for names of copies."""
+    at = datetime.fromtimestamp(time.time() if now is None else now, timezone.utc)
+    return at.strftime("%Y%m%dT%H%M%SZ")
+
+
+def dated(path: Path, folder: Path, profile: str = "default", now: float | None = None) -> Path:
+    """Where a dated copy of a store goes: FOLDER/state-20260301T090000Z.db, with the profile's
+    name where it has one; `-2`, `-3` … where that name is taken.
+    """
+    stem = path.stem if profile == "default" else f"{path.stem}-{profile}"
+    first = folder / f"{stem}-{stamp(now)}.db"
+    taken, number = first, 1
+    while taken.exists():
+        number += 1
+        taken = first.with_name(f"{first.stem}-{number}.db")
+    return taken
+
+
+def copies(made: Path) -> list[Path]:
+    """The dated copies of the same store beside one, oldest first, itself included."""
+    found = re.fullmatch(r"(.+)-\d{8}T\d{6}Z(?:-\d+)?\.db", made.name)
+    if not found:
+        return [made]
+    same = re.compile(re.escape(found[1]) + r"-(\d{8}T\d{6}Z)(?:-(\d+))?\.db")
+    dates = []
+    for place in made.parent.iterdir():
+        match = same.fullmatch(place.name)
+        if match and place.is_file():
+            dates.append((match[1], int(match[2] or 1), place))
+    return [place for _, _, place in sorted(dates)]
+
+
+def rotate(made: Path, keep: int) -> list[Path]:
+    """Remove the oldest dated copies of the same store beyond `keep`; never the one just made."""
+    old = [place for place in copies(made)[:-keep] if place != made]
+    for place in old:
+        place.unlink()
+    return old
+
+
+def set_aside(db: Database, what: str, *, ill: bool = False) -> Path:
+    """A copy beside the store before it is changed: state.db.before-WHAT-DATE.
+
+    ill: the store is known to be damaged, the copy must be equal, not healthy.
+    """
+    place = aside(db.path, what)
+    save(db, place, ill=ill)
+    return place
+
+
+def aside(path: Path, what: str) -> Path:
+    """A free name beside a store: state.db.before-WHAT-DATE."""
+    first = path.with_name(f"{path.name}.before-{what}-{stamp()}")
+    place, number = first, 1
+    while os.path.lexists(place) or os.path.lexists(f"{place}-wal"):
+        number += 1
+        place = first.with_name(f"{first.name}-{number}")
+    return place
+
+
+def look(path: Path) -> Contents | None:
+    """What the store at a place holds; None where there is none, or none that can be counted."""
+    try:
+        with closing(connect(path, "ro", 0, 0)) as db:
+            require_store(db)
+            return contents(db)
+    except (StoreError, sqlite3.DatabaseError):
+        return None
+
+
+def restore(
+    db: Database, source: Path, advance: Advance = lambda step: None
+) -> None:
+    """Put a verified copy's pages into a store, in one transaction of SQLite: the file, its inode
+    and its journal mode stay, and whoever opens it later sees the copy's content.
+    """
+    left = None
+
+    def progress(status: int, remaining: int, total: int) -> None:
+        nonlocal left
+        advance(max(0, (total if left is None else left) - remaining))
+        left = remaining
+
+    with closing(connect(source, "ro", 0, 0)) as copy:
+        wal = is_wal(db)
+        copy.backup(db, pages=PAGES_AT_ONCE, progress=progress, sleep=0)
+        if is_wal(db) != wal:
+            db.execute(f"PRAGMA journal_mode = {'WAL' if wal else 'DELETE'}").fetchone()
+
+
+def replace(path: Path, source: Path) -> list[Path]:
+    """Put a verified copy where there is no store, or one that SQLite cannot write into. What lies
+    there, a log without its store included, is moved aside, never deleted: SQLite would replay an
+    old log into the new file. Returns what was moved. Nobody may hold the store.
+    """
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    moved = []
+    try:
+        with closing(connect(source, "ro", 0, 0)) as copy, closing(
+            sqlite3.connect(name, isolation_level=None)
+        ) as new:
+            copy.backup(new)
+            new.execute("PRAGMA journal_mode = WAL").fetchone()
+        os.fsync(handle)
+        place = aside(path, "restore")
+        for suffix in ("-wal", "-shm", "-journal", ""):
+            if os.path.lexists(f"{path}{suffix}"):
+                os.rename(f"{path}{suffix}", f"{place}{suffix}")
+                moved.append(Path(f"{place}{suffix}"))
+        migration.put(name, path)
+        _sync_folder(path.parent)
+    finally:
+        os.close(handle)
+        for leftover in (name, f"{name}-wal", f"{name}-shm"):
+            with suppress(OSError):
+                os.unlink(leftover)
+    return moved
+
+
+def _sync_folder(folder: Path) -> None:
+    with suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
