@@ -1,6 +1,7 @@
 """Turns a plain function into a console script: options, signals, messages, exit status."""
 
 import dataclasses
+import gc
 import inspect
 import os
 import signal
@@ -14,7 +15,6 @@ from typing import Any, NoReturn, get_type_hints
 import typer
 from typer.core import TyperCommand
 
-from hermes_tools import __version__
 from hermes_tools.console import streams
 from hermes_tools.console.status import Status, Terminated, status_of
 from hermes_tools.store.errors import StoreError
@@ -191,7 +191,5 @@ def _terminate(signum: int, frame: FrameType | None) -> NoReturn:
 
 
 def _leave(status: int) -> NoReturn:
+    gc.freeze()  # a last collection over every module costs a tenth of a short run
     sys.exit(status)
-
-
-VERSION = __version__

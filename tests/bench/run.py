@@ -228,6 +228,8 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=9)
     parser.add_argument("--only", nargs="*", default=["small", "big", "bulk", "prune", "agent"])
     given = parser.parse_args()
+    for name in ("PYTHONDONTWRITEBYTECODE", "PYTHONUNBUFFERED"):
+        os.environ.pop(name, None)  # nobody who installed the scripts compiles them at each start
     with tempfile.TemporaryDirectory(prefix="hermes-bench-") as name:
         folder = Path(name)
         store = given.store or folder / "big.db"
