@@ -155,26 +155,45 @@ class Lineage:
         value = self.db.execute(NEWEST, (session_id,)).fetchone()[0]
         return float("-inf") if value is None else float(value)
 
+    def continuations(self, session_id: str) -> list[str]:
+        """The rows a compressed session may go on in, oldest first; more than one is a fork."""
+        return [
+            child for child in self.children(session_id)
+            if child != session_id and self.kind(child) == "continuation"
+        ]  # fmt: skip
+
     def next(self, session_id: str) -> str | None:
         """The continuation a compressed session goes on in. Of several, the one whose own
         continuations hold the newest message.
         """
-        if session_id in self._next:
-            return self._next[session_id]
-        self._next[session_id] = None  # a cycle that comes back here ends
-        found = [
-            child for child in self.children(session_id)
-            if child != session_id and self.kind(child) == "continuation"
-        ]  # fmt: skip
-        if len(found) > 1:
-            found.sort(key=self._freshness)
-        self._next[session_id] = found[-1] if found else None
+        if session_id not in self._next:
+            found = self.continuations(session_id)
+            if len(found) > 1:
+                self._settle(session_id)
+            else:
+                self._next[session_id] = found[0] if found else None
         return self._next[session_id]
 
-    def _freshness(self, session_id: str) -> tuple[float, float, str]:
-        link = self.link(session_id)
-        newest = max(map(self.newest, self._down(session_id)))
-        return newest, (link.started if link else None) or 0.0, session_id
+    def _settle(self, top: str) -> None:
+        """Decide every fork below a row, the deepest first (no recursion: a chain may be long)."""
+        order, stack, seen = [], [top], {top}
+        while stack:
+            at = stack.pop()
+            order.append(at)
+            for child in self.continuations(at):
+                if child not in seen:  # a cycle that comes back ends here
+                    seen.add(child)
+                    stack.append(child)
+        best: dict[str, tuple[float, float, str]] = {}
+        for at in reversed(order):
+            link = self.link(at)
+            newest = self.newest(at)
+            found = [(best[child], child) for child in self.continuations(at) if child in best]
+            if found:
+                (below, _, _), chosen = max(found)
+                newest = max(newest, below)
+            self._next[at] = chosen if found else None
+            best[at] = newest, (link.started if link else None) or 0.0, at
 
     def _down(self, session_id: str) -> list[str]:
         path, seen, at = [session_id], {session_id}, self.next(session_id)
@@ -186,23 +205,26 @@ class Lineage:
 
     def root(self, session_id: str) -> str:
         """The first row of a session's own compression chain."""
-        if session_id in self._roots:
-            return self._roots[session_id]
-        path = [session_id]
-        while True:
-            link = self.link(path[-1])
+        path = {session_id: None}  # in order
+        at = session_id
+        while at not in self._roots:
+            link = self.link(at)
             if (
                 link is None
                 or link.parent is None
-                or self.kind(link.id) != "continuation"
-                or self.next(link.parent) != link.id
+                or self.kind(at) != "continuation"
+                or self.next(link.parent) != at
             ):
-                root = path[-1]
+                root = at
                 break
-            if link.parent in path:  # a cycle has no first row; the smallest id stands for it
-                root = min(path[path.index(link.parent) :])
+            at = link.parent
+            if at in path:  # a cycle has no first row; the smallest id stands for it
+                names = list(path)
+                root = min(names[names.index(at) :])
                 break
-            path.append(link.parent)
+            path[at] = None
+        else:
+            root = self._roots[at]
         for one in path:
             self._roots[one] = root
         return root

@@ -52,6 +52,12 @@ class Selection:
         plain = vars(Selection())
         return any(plain[name] != value for name, value in vars(self).items() if name not in common)
 
+    def too_old(self, one: "Conversation", now: float) -> bool:
+        """Whether it fails --newer-than, and so will all that were active before it."""
+        if self.newer_than is None or self.newer_by_source or one.last_active is None:
+            return False
+        return now - one.last_active >= self.newer_than
+
     def takes(self, one: "Conversation", now: float | None = None) -> bool:
         """Whether a conversation is meant."""
         now = time.time() if now is None else now

@@ -1,6 +1,8 @@
 """Conversations: found by name or filter, composed of their rows, written as records."""
 
-from collections.abc import Iterator
+import heapq
+import sqlite3
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,17 +59,20 @@ class Conversation:
     pinned: bool
     hidden: bool
     internal: bool
+    lineage_root: str
     preview: str | None = None
 
     def record(self, lineage_root_id: str | None = None) -> dict[str, Any]:
-        """The session record of hermes-session-jsonl(5)."""
+        """The session record of hermes-session-jsonl(5). lineage_root_id names the conversation
+        it belongs to: for a delegate the one it worked for.
+        """
         return {
             "session_id": self.id, "title": self.title, "source": self.source,
             "model": self.model, "user_id": self.user_id, "started_at": self.started_at,
             "ended_at": self.ended_at, "end_reason": self.end_reason,
             "last_active": self.last_active, "message_count": self.message_count,
             "tool_call_count": self.tool_call_count, "parent_session_id": self.parent,
-            "lineage_root_id": lineage_root_id or self.root, "segments": len(self.rows),
+            "lineage_root_id": lineage_root_id or self.lineage_root, "segments": len(self.rows),
             "archived": self.archived, "preview": self.preview,
         }  # fmt: skip
 
@@ -157,6 +162,7 @@ class Reader:
             cost=sum(known) if known else None, cwd=tip["cwd"],
             archived=bool(tip["archived"]), pinned=any(bool(row["pinned"]) for row in rows),
             hidden=bool(tip["hidden"]), internal=False,
+            lineage_root=self.lineage.conversation(root["id"]),
         )  # fmt: skip
         one.internal = self._internal(one)
         if preview:
@@ -183,16 +189,19 @@ class Reader:
         """The first live user message with content of a chain, on one line."""
         columns = messages.pick(self.db, "content", "_compressed_summary")
         wanted = f"{self.db.schema.live} AND {messages.visible(self.db)}"
+        query = (
+            f"SELECT {columns} FROM messages m WHERE {{}} AND m.role = 'user' "
+            f"AND m.content <> '' AND {wanted} ORDER BY m.id LIMIT 5"
+        )
+        # The first few rows nearly always tell; to sort by id SQLite would read every message.
+        first = "m.id IN (SELECT id FROM messages WHERE session_id = ? ORDER BY id LIMIT 6)"
         for one in ids:
-            for row in self.db.execute(
-                f"SELECT {columns} FROM messages m WHERE m.session_id = ? AND m.role = 'user' "
-                f"AND m.content <> '' AND {wanted} ORDER BY m.id LIMIT 5",
-                (one,),
-            ):
-                if not messages.is_carrier(row):
-                    text = messages.preview(messages.plain(row["content"]))
-                    if text:
-                        return text
+            for which in (first, "m.session_id = ?"):
+                for row in self.db.execute(query.format(which), (one,)):
+                    if not messages.is_carrier(row):
+                        text = messages.preview(messages.plain(row["content"]))
+                        if text:
+                            return text
         return None
 
 
@@ -209,39 +218,80 @@ def whole(value: Any) -> int:
 ORDERS = ("newest", "oldest", "started", "size")
 
 
-def ordered(db: Database, sort: str) -> Iterator[tuple[str, float | None]]:
-    """(row id, time) of every session row, rows without a usable time last."""
-    schema = db.schema
-    started = f"CASE WHEN s.started_at {VALID} THEN s.started_at END"
-    if sort == "started":
-        key = started if schema.has("sessions", "started_at") else "NULL"
+def ordered(db: Database, sort: str) -> Iterator[str]:
+    """Ids of all session rows by activity (newest or oldest first) or start (newest first), each
+    once, ties by id; rows without a usable time last.
+
+    Newest first is a merge of what indexes give in order already: a row is met first where its
+    newest time stands, and whoever stops after twenty has read little more than twenty. No column
+    behind the long system_prompt is read for it.
+    """
+    streams = _times(db, sort)
+    seen: set[str] = set()
+    if sort == "oldest":
+        newest: dict[str, float] = {}
+        for time, session_id in heapq.merge(*streams, reverse=True):
+            newest.setdefault(session_id, time)
+        seen.update(newest)
+        yield from sorted(newest, key=lambda one: (newest[one], one))
     else:
-        newest = (
-            "(SELECT max(m.timestamp) FROM messages m WHERE m.session_id = s.id "
-            f"AND m.timestamp {VALID})"
+        for _, session_id in heapq.merge(*streams, reverse=True):
+            if session_id not in seen:
+                seen.add(session_id)
+                yield session_id
+    for row in db.execute("SELECT id FROM sessions WHERE typeof(id) = 'text' ORDER BY id DESC"):
+        if row[0] not in seen:
+            yield row[0]
+
+
+def _times(db: Database, sort: str) -> list[Iterator[tuple[float, str]]]:
+    """(time, row id) streams, each newest first: starts, messages, the agent's own note."""
+    columns = [
+        column for column in ("started_at", "last_activity_at")
+        if db.schema.has("sessions", column) and (sort != "started" or column == "started_at")
+    ]  # fmt: skip
+    queries = [
+        f"SELECT s.{column}, s.id FROM sessions s WHERE s.{column} {VALID} "
+        f"AND typeof(s.id) = 'text' ORDER BY s.{column} DESC, s.id DESC"
+        for column in columns
+    ]
+    if sort != "started" and db.schema.has("messages", "timestamp"):
+        newest = f"max(CASE WHEN m.timestamp {VALID} THEN m.timestamp END)"
+        queries.append(
+            f"SELECT (SELECT max(m.timestamp) FROM messages m WHERE m.session_id = s.id "
+            f"AND m.timestamp {VALID}) AS time, s.id FROM sessions s "
+            "WHERE typeof(s.id) = 'text' ORDER BY time DESC, s.id DESC"
+            if indexed(db)
+            else f"SELECT {newest} AS time, s.id FROM messages m JOIN sessions s "
+            "ON s.id = m.session_id GROUP BY s.id ORDER BY time DESC, s.id DESC"
         )
-        parts = [f"COALESCE({newest}, 0)"]
-        for column in ("last_activity_at", "started_at"):
-            if schema.has("sessions", column):
-                parts.append(f"COALESCE(CASE WHEN s.{column} {VALID} THEN s.{column} END, 0)")
-        key = f"NULLIF(max({', '.join(parts)}, 0), 0)"
-    direction = "ASC" if sort == "oldest" else "DESC"
-    rows = db.execute(
-        f"SELECT s.id, {key} AS key FROM sessions s "
-        f"ORDER BY key IS NULL, key {direction}, s.id {direction}"
-    ).fetchall()
+    return [_until_none(db.execute(query)) for query in queries]
+
+
+def _until_none(rows: Iterable[Any]) -> Iterator[tuple[float, str]]:
     for row in rows:
-        yield row[0], row[1]
+        if row[0] is None:
+            return
+        yield float(row[0]), row[1]
+
+
+def indexed(db: Database) -> bool:
+    """Whether a session's messages can be found without reading all (a store written by another
+    program may have no index).
+    """
+    return any(table == "messages" for table in db.schema.indexes.values())
 
 
 def conversations(
     db: Database, selection: Selection, *, sort: str = "newest", segments: bool = False,
-    preview: bool = True, reader: Reader | None = None, now: float | None = None,
+    preview: bool = True, few: bool = False, reader: Reader | None = None,
+    now: float | None = None,
 ) -> Iterator[Conversation]:
     """Conversations that answer to a selection, in a total order; with `segments` every row on
     its own. Delegates are conversations of their own here, `internal` ones.
 
     sort: newest or oldest activity, newest start, or size (most bytes of text first).
+    few: the caller takes only the first ones, so that reading all rows beforehand does not pay.
     """  # fmt: skip
     import time
 
@@ -250,21 +300,19 @@ def conversations(
     if sort == "size":
         yield from _by_size(db, selection, segments, preview, reader, now)
         return
-    if selection.narrow():
+    if not few or selection.narrow() or not indexed(db):
         reader.preload()
     seen: set[str] = set()
-    for session_id, key in ordered(db, sort):
-        if (
-            sort == "newest" and selection.newer_than is not None and key is not None
-            and not selection.newer_by_source and now - key >= selection.newer_than
-        ):  # fmt: skip
-            return  # the rest is older still
+    for session_id in ordered(db, sort):
         if session_id in seen:
             continue
         one = reader.conversation(session_id, segment=segments, preview=False)
-        place = one.root if sort == "started" else one.newest_row
-        if place != session_id:
-            continue  # its turn comes at the row that gives it its place
+        if sort == "newest" and selection.too_old(one, now):
+            return  # the rest is older still
+        if sort in ("oldest", "started"):
+            place = one.root if sort == "started" else one.newest_row
+            if place != session_id:
+                continue  # its turn comes at the row that gives it its place
         seen.update(one.rows)
         if selection.takes(one, now):
             if preview:
@@ -275,31 +323,67 @@ def conversations(
 def _by_size(
     db: Database, selection: Selection, segments: bool, preview: bool, reader: Reader, now: float
 ) -> Iterator[Conversation]:
-    found = [
-        (sum(size(db, row) for row in one.rows), one)
-        for one in conversations(
-            db, selection, segments=segments, preview=False, reader=reader, now=now
-        )
-    ]
-    found.sort(key=lambda pair: (-pair[0], pair[1].id))
-    for _, one in found:
+    bytes_of = sizes(db)
+    found = list(
+        conversations(db, selection, segments=segments, preview=False, reader=reader, now=now)
+    )
+    found.sort(key=lambda one: (-sum(bytes_of.get(row, 0) for row in one.rows), one.id))
+    for one in found:
         if preview:
             one.preview = reader.preview(one.rows)
         yield one
 
 
-def size(db: Database, session_id: str) -> int:
-    """Bytes of text a session's messages hold, all columns and rows."""
-    text = [
+def about(db: Database) -> int:
+    """Roughly how many conversations a plain listing has: rows nobody continued from, of sources
+    people talk to. Read from indexes alone.
+    """
+    if not db.schema.has("sessions", "source", "parent_session_id"):
+        return int(db.execute("SELECT count(*) FROM sessions").fetchone()[0])
+    inner = sorted(INTERNAL_SOURCES)
+    internal, children = db.execute(
+        f"SELECT (SELECT count(*) FROM sessions WHERE source IN ({marks(inner)})), "
+        "(SELECT count(*) FROM sessions WHERE parent_session_id IS NOT NULL "
+        f"AND source NOT IN ({marks(inner)}))",
+        inner * 2,
+    ).fetchone()
+    total = db.execute("SELECT count(*) FROM sessions").fetchone()[0]
+    return max(1, int(total - internal - children))
+
+
+def text_bytes(db: Database, alias: str = "m") -> str:
+    """SQL for the bytes of text one message row holds, all columns. octet_length (SQLite 3.43)
+    does not read them for it.
+    """
+    names = [
         name for name in db.schema.tables["messages"]
         if name not in ("id", "session_id", "timestamp", "role")
     ]  # fmt: skip
-    total = " + ".join(f'COALESCE(length(CAST("{name}" AS BLOB)), 0)' for name in text) or "0"
+    length = (
+        'octet_length({0}."{1}")' if sqlite3.sqlite_version_info >= (3, 43)
+        else 'length(CAST({0}."{1}" AS BLOB))'
+    )  # fmt: skip
+    return " + ".join(f"COALESCE({length.format(alias, name)}, 0)" for name in names) or "0"
+
+
+def size(db: Database, session_id: str) -> int:
+    """Bytes of text a session's messages hold, all columns and rows."""
     return int(
         db.execute(
-            f"SELECT COALESCE(sum({total}), 0) FROM messages WHERE session_id = ?", (session_id,)
+            f"SELECT COALESCE(sum({text_bytes(db)}), 0) FROM messages m WHERE m.session_id = ?",
+            (session_id,),
         ).fetchone()[0]
     )
+
+
+def sizes(db: Database) -> dict[str, int]:
+    """The same for every session that has messages, in one query."""
+    return {
+        row[0]: int(row[1])
+        for row in db.execute(
+            f"SELECT m.session_id, sum({text_bytes(db)}) FROM messages m GROUP BY m.session_id"
+        )
+    }
 
 
 def sources(db: Database) -> list[str]:
@@ -354,8 +438,9 @@ def resolve(db: Database, ref: str, *, exact: bool = False, titles: bool = True)
         pairs = [
             (str(row[0]), str(row[1]))
             for row in db.execute(
-                "SELECT id, title FROM sessions WHERE title LIKE ? ESCAPE '\\' "
-                "ORDER BY started_at DESC, id LIMIT 50", (like,)
+                "SELECT id, title FROM sessions WHERE rowid IN (SELECT rowid FROM sessions "
+                "WHERE title IS NOT NULL AND title LIKE ? ESCAPE '\\' LIMIT 50) "
+                "ORDER BY started_at DESC, id", (like,)
             )
         ]  # fmt: skip
         bases = {numbered(title)[0] for _, title in pairs}
@@ -402,9 +487,9 @@ def _newest_titled(db: Database, title: str) -> str | None:
     rows = [
         row
         for row in db.execute(
-            "SELECT id, title, started_at FROM sessions "
-            "WHERE title = ? OR title LIKE ? ESCAPE '\\'",
-            (title, escaped(title) + " #%"),
+            "SELECT id, title, started_at FROM sessions WHERE title = ? "
+            "UNION SELECT id, title, started_at FROM sessions WHERE title > ? AND title < ?",
+            (title, title + " #", title + " $"),  # a range, so that the index of titles serves
         )
         if row[1] == title or numbered(str(row[1]))[0] == title
     ]
