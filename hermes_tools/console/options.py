@@ -1,6 +1,7 @@
 """Options declared once: which store, which sessions, which form of output."""
 
 import math
+import os
 import re
 import sqlite3
 import sys
@@ -64,7 +65,7 @@ class Store:
 
     db: Annotated[
         Path | None,
-        _store("--db", metavar="FILE", envvar="HERMES_DB", show_envvar=False,
+        _store("--db", metavar="FILE",
                help="The store; wins over --home and --profile. Env HERMES_DB."),
     ] = None
     home: Annotated[
@@ -93,26 +94,28 @@ class Store:
             raise Usage(f"--timeout {self.timeout:g}: not a number of seconds")
 
     @property
+    def named(self) -> Path | None:
+        """The file somebody named; HERMES_DB yields to a typed --home or --profile, as options
+        go before the environment.
+        """
+        if self.db is not None:
+            return self.db
+        typed = self.home is not None or self.profile is not None
+        name = os.environ.get("HERMES_DB")
+        return None if typed or not name else Path(name)
+
+    @property
     def place(self) -> Path:
-        """The home the store belongs to; beside an explicit --db, its folder."""
-        if self.db is not None and self._db_wins():
-            return self.home or self.db.absolute().parent
+        """The home the store belongs to; beside a file that was named, its folder."""
+        if self.named is not None and self.home is None and self.profile is None:
+            return self.named.absolute().parent
         root = places.home(self.home)
         return places.profile_home(root, self.profile) if self.profile is not None else root
-
-    def _db_wins(self) -> bool:
-        """--db wins; HERMES_DB yields to a typed --home or --profile (options over environment)."""
-        typed = any(word == "--db" or word.startswith("--db=") for word in sys.argv[1:])
-        return typed or (self.home is None and self.profile is None)
 
     @property
     def path(self) -> Path:
         """The store's file."""
-        if self.db is not None and self._db_wins():
-            if not str(self.db):
-                raise Usage("--db is empty")
-            return self.db
-        return self.place / "state.db"
+        return self.named or self.place / "state.db"
 
     def say(self, message: str) -> None:
         """A word on standard error for those who asked for --verbose."""
