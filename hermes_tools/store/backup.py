@@ -10,10 +10,12 @@ from contextlib import closing, suppress
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
+from typing import Any
 
 from hermes_tools.store import migration
 from hermes_tools.store.db import Database, code, connect, is_wal, snapshot
-from hermes_tools.store.errors import Busy, Damaged, StoreError
+from hermes_tools.store.errors import Busy, Damaged, Missing
+from hermes_tools.store.inuse import alone, holders, named
 from hermes_tools.store.schema import require_store
 from hermes_tools.store.times import EPOCH_FIRST, EPOCH_LAST
 
@@ -58,25 +60,30 @@ def save(
     """A copy of the whole store as it is at one moment, while others write: 0600 from the first
     byte, verified, synced, and only then given its name. advance: called with pages copied.
 
-    compact: without free pages (VACUUM INTO). ill: the store is known to be damaged; the copy must
-    be equal, not healthy. Raises Damaged where the copy does not pass its check or does not hold
+    compact: without free pages (VACUUM INTO). ill: the store may be damaged; the copy must be
+    equal, not healthy. Raises Damaged where the copy does not pass its check or does not hold
     what the store holds; Negative where `target` exists and may not be replaced.
     """  # fmt: skip
+    target = Path(os.path.realpath(target))  # a link stays a link, its target is replaced
     handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
     try:
-        with snapshot(db):
-            counted = None if ill or not db.in_transaction else contents(db)
-            if compact:
-                if db.in_transaction:  # VACUUM reads a snapshot of its own
-                    db.execute("ROLLBACK")
-                    counted = None
-                db.execute("VACUUM INTO ?", (name,))
-            else:
+        if compact:
+            db.execute("VACUUM INTO ?", (name,))
+            plain_file(name)
+            found = verify(Path(name), db.path)
+        else:
+            with snapshot(db):
+                db.execute("SELECT count(*) FROM sqlite_master").fetchone()
+                held = fingerprint(db) if db.in_transaction or ill else None
                 _copy(db, name, advance)
-        plain_file(name)
-        found = Contents(0, 0, None, os.path.getsize(name)) if ill else verify(Path(name))
-        if counted and (counted.sessions, counted.messages) != (found.sessions, found.messages):
-            raise Damaged(f"{target}: the copy does not hold what the store holds")
+            plain_file(name)
+            found = Contents(0, 0, None, os.path.getsize(name))
+            if held is not None:
+                with closing(connect(Path(name), "ro", 0, 0, lenient=True)) as copy:
+                    if fingerprint(copy) != held:
+                        raise Damaged(f"{target}: the copy does not hold what the store holds")
+            if not ill:
+                found = verify(Path(name), db.path)
         os.fsync(handle)
         if replace:
             os.replace(name, target)
@@ -91,27 +98,51 @@ def save(
                 os.unlink(leftover)
 
 
+def fingerprint(db: sqlite3.Connection) -> list[tuple[str, Any]]:
+    """Every ordinary table with its rows counted, or with the error that counting gives: equal for
+    two copies of the same store, be it damaged.
+    """
+    found: list[tuple[str, Any]] = []
+    try:
+        names = db.execute(
+            "SELECT DISTINCT name FROM sqlite_master WHERE type = 'table' "
+            "AND sql NOT LIKE 'CREATE VIRTUAL%' ORDER BY name"
+        ).fetchall()
+    except sqlite3.DatabaseError as error:
+        return [("sqlite_master", str(error))]
+    for (name,) in names:
+        quoted = '"' + name.replace('"', '""') + '"'
+        try:
+            count = db.execute(f"SELECT count(*) FROM {quoted}").fetchone()[0]
+        except sqlite3.DatabaseError as error:
+            count = str(error)
+        found.append((name, count))
+    return found
+
+
 def _copy(db: Database, name: str, advance: Advance) -> None:
     """SQLite's online backup. In WAL mode a snapshot stands while the steps are taken; elsewhere
     each step holds a short lock, and a writer between two steps makes it begin anew.
     """
-    deadline = time.monotonic() + PATIENCE
-    left = None
+    began = time.monotonic()
+    left: int | None = None
 
     def progress(status: int, remaining: int, total: int) -> None:
         nonlocal left
         advance(max(0, (total if left is None else left) - remaining))
         left = remaining
-        if status in (5, 6) and time.monotonic() > deadline:
-            raise Busy(f"{db.path}: locked by another process")
-        if not db.in_transaction and time.monotonic() > deadline:
+        if db.in_transaction:
+            return
+        if status in (5, 6) and time.monotonic() - began > db.timeout:
+            raise Busy(f"{db.path}: locked by another process for {db.timeout:g} s")
+        if time.monotonic() - began > PATIENCE:
             raise TimeoutError
+        time.sleep(PAUSE)
 
     with closing(sqlite3.connect(name, isolation_level=None)) as copy:
         copy.execute("PRAGMA synchronous = OFF")  # one sync at the end
         try:
-            db.backup(copy, pages=PAGES_AT_ONCE, progress=progress,
-                      sleep=0 if db.in_transaction else PAUSE)  # fmt: skip
+            db.backup(copy, pages=PAGES_AT_ONCE, progress=progress, sleep=PAUSE)
         except TimeoutError:
             db.backup(copy)
 
@@ -124,24 +155,27 @@ def plain_file(name: str) -> None:
         copy.execute("PRAGMA journal_mode = DELETE").fetchone()
 
 
-def verify(path: Path) -> Contents:
-    """Open a copy, let SQLite check it, count it. Raises Damaged."""
+def verify(path: Path, called: object = None) -> Contents:
+    """Open a copy, let SQLite check it, count it. Raises Damaged, which names it as `called`."""
+    called = called or path
     try:
         with closing(connect(path, "ro", 0, 0)) as db:
             require_store(db)
             try:
-                words = db.execute("PRAGMA quick_check(1)").fetchone()[0]
+                words = str(db.execute("PRAGMA quick_check(1)").fetchone()[0])
             except sqlite3.OperationalError as error:
                 if "no such tokenizer" not in str(error):  # SQLite 3.44 to 3.46 asks for it
                     raise
                 words = "ok"
             if words != "ok":
-                raise Damaged(f"{path}: damaged: {words.splitlines()[-1]}")
+                raise Damaged(f"{called}: damaged: {words.splitlines()[-1]}")
             return contents(db)
     except sqlite3.DatabaseError as error:
         if code(error) in (5, 6):
             raise
-        raise Damaged(f"{path}: damaged: {error}") from error
+        raise Damaged(f"{called}: damaged: {error}") from error
+    except Damaged as error:
+        raise Damaged(str(error).replace(str(path), str(called))) from error
 
 
 def stamp(now: float | None = None) -> str:
@@ -156,11 +190,11 @@ def dated(path: Path, folder: Path, profile: str = "default", now: float | None 
     """
     stem = path.stem if profile == "default" else f"{path.stem}-{profile}"
     first = folder / f"{stem}-{stamp(now)}.db"
-    taken, number = first, 1
-    while taken.exists():
-        number += 1
-        taken = first.with_name(f"{first.stem}-{number}.db")
-    return taken
+    same = [place for place in copies(first) if place.stem.startswith(first.stem)]
+    if not same:
+        return first
+    number = re.fullmatch(r"-(\d+)", same[-1].stem[len(first.stem) :])
+    return first.with_name(f"{first.stem}-{int(number[1]) + 1 if number else 2}.db")
 
 
 def copies(made: Path) -> list[Path]:
@@ -186,10 +220,7 @@ def rotate(made: Path, keep: int) -> list[Path]:
 
 
 def set_aside(db: Database, what: str, *, ill: bool = False) -> Path:
-    """A copy beside the store before it is changed: state.db.before-WHAT-DATE.
-
-    ill: the store is known to be damaged, the copy must be equal, not healthy.
-    """
+    """A copy beside the store before it is changed, see `save`: state.db.before-WHAT-DATE."""
     place = aside(db.path, what)
     save(db, place, ill=ill)
     return place
@@ -211,34 +242,59 @@ def look(path: Path) -> Contents | None:
         with closing(connect(path, "ro", 0, 0)) as db:
             require_store(db)
             return contents(db)
-    except (StoreError, sqlite3.DatabaseError):
+    except (Damaged, Missing):
+        return None
+    except sqlite3.DatabaseError as error:
+        if code(error) in (5, 6):
+            raise
         return None
 
 
-def restore(
-    db: Database, source: Path, advance: Advance = lambda step: None
-) -> None:
-    """Put a verified copy's pages into a store, in one transaction of SQLite: the file, its inode
-    and its journal mode stay, and whoever opens it later sees the copy's content.
+def restore(path: Path, source: Path, advance: Advance = lambda step: None) -> list[Path]:
+    """Put a verified copy's content where the store is, or is to be; the files that now keep what
+    was there. advance: called with pages copied.
+
+    A store that SQLite can open keeps its file, inode and journal mode: the pages are replaced in
+    one of SQLite's own transactions. Raises Busy while anybody holds the store.
     """
-    left = None
+    found = holders(path)
+    if found:
+        raise Busy(f"{path}: held by {named(found)}; restoring needs the store alone")
+    if page_size(path) != page_size(source):  # no store there, a ruin, or a layout of its own
+        return replace(path, source)
+    left: int | None = None
 
     def progress(status: int, remaining: int, total: int) -> None:
         nonlocal left
         advance(max(0, (total if left is None else left) - remaining))
         left = remaining
 
-    with closing(connect(source, "ro", 0, 0)) as copy:
+    with alone(path, "restoring") as db, closing(connect(source, "ro", 0, 0)) as copy:
+        kept = set_aside(db, "restore", ill=True)
         wal = is_wal(db)
-        copy.backup(db, pages=PAGES_AT_ONCE, progress=progress, sleep=0)
+        copy.backup(db, pages=PAGES_AT_ONCE, progress=progress)
         if is_wal(db) != wal:
             db.execute(f"PRAGMA journal_mode = {'WAL' if wal else 'DELETE'}").fetchone()
+    return [kept]
+
+
+def page_size(path: Path) -> int | None:
+    """The page size of a database SQLite can open, else None. Raises sqlite3 errors for a lock."""
+    try:
+        with closing(connect(path, "ro", 0, 0)) as db:
+            return int(db.execute("PRAGMA page_size").fetchone()[0])
+    except (Damaged, Missing):
+        return None
+    except sqlite3.DatabaseError as error:
+        if code(error) in (5, 6):
+            raise
+        return None
 
 
 def replace(path: Path, source: Path) -> list[Path]:
     """Put a verified copy where there is no store, or one that SQLite cannot write into. What lies
     there, a log without its store included, is moved aside, never deleted: SQLite would replay an
-    old log into the new file. Returns what was moved. Nobody may hold the store.
+    old log into the new file. The files that were moved. Nobody may hold the store.
     """
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     moved = []

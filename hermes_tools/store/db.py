@@ -54,10 +54,12 @@ def code(error: BaseException) -> int:
 
 
 def connect(
-    path: Path, mode: str, timeout: float, wait: float, *, alone: bool = False
+    path: Path, mode: str, timeout: float, wait: float, *, alone: bool = False,
+    lenient: bool = False,
 ) -> Database:
     """A checked connection to an existing store; `wait` seconds inside SQLite for each lock.
-    `alone` shuts everybody else out as long as it is open, or raises SQLITE_BUSY.
+    `alone` shuts everybody else out as long as it is open, or raises SQLITE_BUSY. `lenient` opens
+    a store whose schema SQLite cannot parse, as far as it can; for those who look for the damage.
 
     Raises Missing (nothing there, or a folder), Damaged (empty, or no database) and Denied.
     """
@@ -87,6 +89,8 @@ def connect(
     try:
         if alone:  # asked for before the first read, or SQLite shares the WAL's index for good
             db.execute("PRAGMA locking_mode = EXCLUSIVE").fetchall()
+        if lenient:
+            db.execute("PRAGMA writable_schema = ON")
         first_look(db, path)
         if alone:
             db.execute("BEGIN EXCLUSIVE")
