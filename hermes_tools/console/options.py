@@ -20,7 +20,7 @@ from hermes_tools.store import times
 from hermes_tools.store.db import Database, reader, writer
 from hermes_tools.store.errors import Damaged, NotFound, StoreError, Usage
 from hermes_tools.store.selection import Selection
-from hermes_tools.store.sessions import resolve
+from hermes_tools.store.sessions import require_sources, resolve
 
 
 def option(
@@ -53,6 +53,13 @@ DryRun = Annotated[bool, option("--dry-run", help="Say what would be done, and d
 Yes = Annotated[bool, option("--yes", help="Do not ask; needed where nobody can answer.")]
 Live = Annotated[
     bool, option("--live", help="Also act on sessions in use, or while others hold the store.")
+]
+Limit = Annotated[
+    int | None,
+    option("-n", "--limit", metavar="N", min=0, help="At most N; 0 for all.", show_default=False),
+]
+AllProfiles = Annotated[
+    bool, option("--all-profiles", help="The stores of all profiles of this home, in turn.")
 ]
 Inactive = Annotated[bool, option("--inactive", help="Also messages their user has undone.")]
 
@@ -136,27 +143,40 @@ class Store:
         with writer(self.path, self.timeout, newer_schema=newer_schema) as connection:
             yield connection
 
-    def each(self, all_profiles: bool) -> Iterator[tuple[str | None, Database]]:
+    def each(
+        self, all_profiles: bool, selection: Selection | None = None
+    ) -> Iterator[tuple[str | None, Database]]:
         """(profile, store) for every profile in turn, or (None, store) for the one that is meant.
-        A broken one is named and gives status 1 at the end, the others are read.
+        A broken one is named and gives status 1 at the end, the others are read. With a selection
+        only stores that have the sources it names; raises NotFound where none has.
         """
         if not all_profiles:
             with self.read() as connection:
+                if selection is not None:
+                    require_sources(connection, selection)
                 yield None, connection
             return
         root = places.home(self.home)
         found = places.profiles(root)
         if not found:
             raise NotFound(f"{root}: no store in this home or its profiles")
+        lacking: list[NotFound] = []
         for name, place in found:
             self.say(f"profile {name}: store {place / 'state.db'}")
             with ExitStack() as stack:
                 try:
                     connection = stack.enter_context(reader(place / "state.db", self.timeout))
+                    if selection is not None:
+                        require_sources(connection, selection)
+                except NotFound as error:
+                    lacking.append(error)
+                    continue
                 except (StoreError, OSError, sqlite3.Error) as error:
                     streams.warn(f"profile {name}: {error}")
                     continue
                 yield name, connection
+        if lacking and len(lacking) == len(found):
+            raise lacking[0]
 
 
 @dataclass(repr=False, eq=False)

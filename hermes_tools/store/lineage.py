@@ -276,3 +276,48 @@ class Lineage:
         """
         chain = self.chain(session_id)
         return chain + self.delegates(chain)
+
+    def role(self, session_id: str) -> str:
+        """kind, but `fork` for a continuation that the conversation did not go on in."""
+        kind, link = self.kind(session_id), self.link(session_id)
+        if kind == "continuation" and link and link.parent is not None:
+            return kind if self.next(link.parent) == session_id else "fork"
+        return kind
+
+    def ancestors(self, session_id: str) -> list[tuple[str, int, str]]:
+        """(id, steps away, role) of a row and of every row above it, by parent links of any kind;
+        itself first.
+        """
+        found: dict[str, tuple[str, int, str]] = {}
+        at: str | None = session_id
+        while at is not None and at not in found and self.link(at) is not None:
+            found[at] = at, len(found), self.role(at)
+            link = self.link(at)
+            at = link.parent if link else None
+        return list(found.values())
+
+    def descendants(self, session_id: str) -> list[tuple[str, int, str]]:
+        """(id, depth, role) of a row and of every row below it, as a tree is written: each before
+        its children, these by start, the one the conversation goes on in last.
+        """
+        found: dict[str, tuple[str, int, str]] = {}
+        stack = [(session_id, 0)]
+        while stack:
+            at, depth = stack.pop()
+            if at in found:
+                continue  # a parent may be its own child
+            found[at] = at, depth, self.role(at)
+            follows = self.next(at)
+            below = [child for child in self.children(at) if child != follows]
+            if follows is not None:
+                below.append(follows)
+            stack.extend((child, depth + 1) for child in reversed(below))
+        return list(found.values())
+
+    def top(self, session_id: str) -> str:
+        """The row a whole family descends from; of a cycle, the row with the smallest id."""
+        above = [one for one, _, _ in self.ancestors(session_id)]
+        link = self.link(above[-1]) if above else None
+        if link is not None and link.parent in above:
+            return min(above[above.index(link.parent) :])
+        return above[-1] if above else session_id

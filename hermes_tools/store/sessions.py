@@ -3,7 +3,8 @@
 import heapq
 import sqlite3
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 from hermes_tools.store import messages
@@ -61,6 +62,7 @@ class Conversation:
     internal: bool
     lineage_root: str
     preview: str | None = None
+    extra: dict[str, Any] = field(default_factory=dict)
 
     def record(self, lineage_root_id: str | None = None) -> dict[str, Any]:
         """The session record of hermes-session-jsonl(5). lineage_root_id names the conversation
@@ -73,7 +75,7 @@ class Conversation:
             "last_active": self.last_active, "message_count": self.message_count,
             "tool_call_count": self.tool_call_count, "parent_session_id": self.parent,
             "lineage_root_id": lineage_root_id or self.lineage_root, "segments": len(self.rows),
-            "archived": self.archived, "preview": self.preview,
+            "archived": self.archived, "preview": self.preview, **self.extra,
         }  # fmt: skip
 
 
@@ -90,8 +92,15 @@ class Reader:
         self._rows: dict[str, Any] = {}
         self._counts: dict[str, tuple[int, float | None]] | None = None
 
+    @property
+    def loaded(self) -> bool:
+        """Whether everything is read already."""
+        return self._counts is not None
+
     def preload(self) -> None:
         """Read all rows and counts at once."""
+        if self.loaded:
+            return
         self.lineage.preload()
         self._rows = {
             row["id"]: row for row in self.db.execute(f"SELECT {self._columns} FROM sessions")
@@ -318,6 +327,33 @@ def conversations(
             if preview:
                 one.preview = reader.preview(one.rows)
             yield one
+
+
+EXACT = 500  # session rows up to which conversations are counted only to tell how many there are
+
+
+def first(
+    db: Database, selection: Selection, limit: int, *, sort: str = "newest",
+    segments: bool = False, reader: Reader | None = None,
+) -> tuple[list[Conversation], str | None]:
+    """(the first `limit` conversations, how many there are where that is more: `1,717`, or in a
+    large store that nothing narrows `about 12,000`).
+    """  # fmt: skip
+    reader = reader or Reader(db)
+    rest = conversations(
+        db, selection, sort=sort, segments=segments, preview=False, few=True, reader=reader
+    )
+    found = list(islice(rest, limit))
+    for one in found:
+        one.preview = reader.preview(one.rows)
+    if len(found) < limit or next(rest, None) is None:
+        return found, None
+    rows = db.execute("SELECT count(*) FROM sessions").fetchone()[0]
+    if rows > EXACT and not reader.loaded:
+        guess = max(rows if segments else about(db), limit + 1)
+        return found, f"about {guess:,}"
+    reader.preload()
+    return found, f"{limit + 1 + sum(1 for _ in rest):,}"
 
 
 def _by_size(

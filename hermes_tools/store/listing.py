@@ -1,0 +1,93 @@
+"""Listings: conversations by selection or name, families as trees, ancestors, descendants."""
+
+from collections.abc import Iterable, Iterator
+from typing import TypeVar
+
+from hermes_tools.store import exporting
+from hermes_tools.store.db import Database
+from hermes_tools.store.selection import Selection
+from hermes_tools.store.sessions import Conversation, Reader, conversations, first, sizes
+
+Some = TypeVar("Some")
+
+
+class Listing:
+    """What one store lists. `total` says how many there are where a limit left some out."""
+
+    def __init__(self, db: Database, *, sort: str = "newest", limit: int = 0) -> None:
+        self.db = db
+        self.reader = Reader(db)
+        self.lineage = self.reader.lineage
+        self.sort, self.limit = sort, limit
+        self.total: str | None = None
+
+    def selected(self, selection: Selection, segments: bool = False) -> Iterable[Conversation]:
+        """Conversations (with `segments` session rows) that a selection takes, in order."""
+        if not self.limit:
+            return conversations(
+                self.db, selection, sort=self.sort, segments=segments, reader=self.reader
+            )
+        found, self.total = first(
+            self.db, selection, self.limit, sort=self.sort, segments=segments, reader=self.reader
+        )
+        return found
+
+    def named(
+        self, ids: Iterable[str], selection: Selection, segments: bool = False
+    ) -> Iterable[Conversation]:
+        """The conversations these rows belong to, in the order they were named, each once."""
+        chains = [self.lineage.chain(one) for one in ids]
+        places = [[row] for chain in chains for row in chain] if segments else chains
+        found = [
+            one
+            for place in {tuple(place): place for place in places}.values()
+            if selection.takes(
+                one := self.reader.conversation(place[-1], segment=segments, preview=True)
+            )
+        ]
+        return self._cut(found)
+
+    def families(self, roots: Iterable[Conversation]) -> Iterator[Conversation]:
+        """Every row of the families these conversations belong to, drawn from their tops: first
+        where the first of their conversations stands. A limit counts families.
+        """
+        tops = list(dict.fromkeys(self.lineage.top(one.root) for one in roots))
+        for top in self._cut(tops):
+            yield from self._rows(self.lineage.descendants(top))
+
+    def ancestors(self, session_id: str) -> Iterator[Conversation]:
+        """A row and those it came from; depth counts the steps away."""
+        return self._rows(self._cut(self.lineage.ancestors(session_id)))
+
+    def descendants(self, session_id: str) -> Iterator[Conversation]:
+        """A row and those that came from it, as a tree is written."""
+        return self._rows(self._cut(self.lineage.descendants(session_id)))
+
+    def add_bytes(self, found: Iterable[Conversation]) -> Iterator[Conversation]:
+        """The same with `bytes`: of text, in the messages of its rows."""
+        bytes_of = sizes(self.db)
+        for one in found:
+            one.extra["bytes"] = sum(bytes_of.get(row, 0) for row in one.rows)
+            yield one
+
+    def add_digest(self, found: Iterable[Conversation]) -> Iterator[Conversation]:
+        """The same with `digest`: of the whole conversation, delegates included; of a single row
+        (with `depth`, or a segment) that row's own.
+        """
+        for one in found:
+            whole = one.rows == self.lineage.chain(one.id) and "depth" not in one.extra
+            rows = self.lineage.members(one.id) if whole else one.rows
+            one.extra["digest"] = exporting.digest(self.db, rows)
+            yield one
+
+    def _rows(self, places: Iterable[tuple[str, int, str]]) -> Iterator[Conversation]:
+        for session_id, depth, role in places:
+            one = self.reader.conversation(session_id, segment=True, preview=True)
+            one.extra.update(depth=depth, kind=role)
+            yield one
+
+    def _cut(self, found: list[Some]) -> list[Some]:
+        if self.limit and len(found) > self.limit:
+            self.total = f"{len(found):,}"
+            return found[: self.limit]
+        return found
