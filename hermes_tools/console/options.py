@@ -401,6 +401,13 @@ class Output:
         return number
 
 
+def say_cut(shown: int, total: str | None, profile: str | None = None) -> None:
+    """A list that was cut says so; `total` is None where it was not."""
+    if total is not None:
+        where = f"profile {profile}: " if profile else ""
+        streams.complain(f"{where}{shown:,} of {total}; -n 0 for all")
+
+
 def confirm(question: str, yes: bool) -> None:
     """Ask a person before something is destroyed; refuse at once where nobody can answer.
 
@@ -439,6 +446,22 @@ def chosen(
                 streams.warn(str(error))
             else:
                 raise
+
+
+def chosen_here(
+    connection: Database, named: Iterable[streams.Named], profile: str | None, left: set[str]
+) -> Iterator[str]:
+    """Ids of those named that this store has, where stores are read in turn (`Store.each`): under
+    --all-profiles (`profile`) an absent one is no fault yet. What is found leaves `left`.
+    """
+    for one in named:
+        if profile and (one.record or {}).get("profile") not in (None, profile):
+            continue  # its turn comes, or came
+        for session_id, _ in chosen(
+            connection, [one], profile=profile, missing_ok=profile is not None
+        ):
+            left.discard(one.ref)
+            yield session_id
 
 
 def other_profile(connection: Database) -> str:

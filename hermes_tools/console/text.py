@@ -164,6 +164,29 @@ def table(
         yield _row(row, wide)
 
 
+def tree(rows: Iterable[tuple[int, bool, str]]) -> Iterator[str]:
+    """Rows (depth, whether it goes on where the row it hangs on ends, words) as a drawing; each
+    comes before those below it. Rows that go on stand under each other, the last of them last.
+    """
+    level: list[int] = []  # by depth: where a row of that depth was drawn
+    goes: list[bool] = []
+    placed: list[tuple[int, str]] = []
+    for depth, goes_on, words in rows:
+        del level[depth:], goes[depth:]
+        above = level[-1] if level else -1
+        level.append(above if goes_on and goes and goes[-1] else above + 1)
+        goes.append(goes_on)
+        placed.append((level[-1], words))
+    drawn: list[str] = []
+    follows: dict[int, bool] = {}  # by level: whether a row of that level comes below
+    for at, words in reversed(placed):
+        bars = ("│  " if follows.get(above) else "   " for above in range(1, at))
+        corner = ("├─ " if follows.get(at) else "└─ ") if at else ""
+        drawn.append("".join(bars) + corner + words)
+        follows = {above: True for above in follows if above < at} | {at: True}
+    yield from (cut(words, max(width(), 60)) for words in reversed(drawn))
+
+
 def _row(cells: Sequence[str], wide: Sequence[int]) -> str:
     return "  ".join(
         pad(cut(value, size), size) for value, size in zip(cells, wide, strict=True)

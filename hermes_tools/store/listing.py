@@ -47,21 +47,26 @@ class Listing:
         ]
         return self._cut(found)
 
-    def families(self, roots: Iterable[Conversation]) -> Iterator[Conversation]:
-        """Every row of the families these conversations belong to, drawn from their tops: first
-        where the first of their conversations stands. A limit counts families.
+    def families(self, selection: Selection) -> Iterator[Conversation]:
+        """Every row of the families that have a conversation the selection takes: in the order of
+        these, each drawn once from its top. A limit counts families.
         """
-        tops = list(dict.fromkeys(self.lineage.top(one.root) for one in roots))
-        for top in self._cut(tops):
-            yield from self._rows(self.lineage.descendants(top))
+        taken = conversations(
+            self.db, selection, sort=self.sort, preview=False, reader=self.reader
+        )
+        return self._trees(one.root for one in taken)
 
-    def ancestors(self, session_id: str) -> Iterator[Conversation]:
+    def family(self, ids: Iterable[str]) -> Iterator[Conversation]:
+        """Every row of the families these rows belong to."""
+        return self._trees(ids)
+
+    def ancestors(self, session_id: str, selection: Selection) -> Iterator[Conversation]:
         """A row and those it came from; depth counts the steps away."""
-        return self._rows(self._cut(self.lineage.ancestors(session_id)))
+        return self._rows(self._cut(self.lineage.ancestors(session_id)), selection)
 
-    def descendants(self, session_id: str) -> Iterator[Conversation]:
+    def descendants(self, session_id: str, selection: Selection) -> Iterator[Conversation]:
         """A row and those that came from it, as a tree is written."""
-        return self._rows(self._cut(self.lineage.descendants(session_id)))
+        return self._rows(self._cut(self.lineage.descendants(session_id)), selection)
 
     def add_bytes(self, found: Iterable[Conversation]) -> Iterator[Conversation]:
         """The same with `bytes`: of text, in the messages of its rows."""
@@ -80,11 +85,18 @@ class Listing:
             one.extra["digest"] = exporting.digest(self.db, rows)
             yield one
 
-    def _rows(self, places: Iterable[tuple[str, int, str]]) -> Iterator[Conversation]:
+    def _trees(self, ids: Iterable[str]) -> Iterator[Conversation]:
+        for top in self._cut(list(dict.fromkeys(map(self.lineage.top, ids)))):
+            yield from self._rows(self.lineage.descendants(top), Selection())
+
+    def _rows(
+        self, places: Iterable[tuple[str, int, str]], selection: Selection
+    ) -> Iterator[Conversation]:
         for session_id, depth, role in places:
             one = self.reader.conversation(session_id, segment=True, preview=True)
             one.extra.update(depth=depth, kind=role)
-            yield one
+            if selection.takes(one):
+                yield one
 
     def _cut(self, found: list[Some]) -> list[Some]:
         if self.limit and len(found) > self.limit:
