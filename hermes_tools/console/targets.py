@@ -1,0 +1,92 @@
+"""Which conversations a writing command acts on: named, selected, or named and narrowed."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from hermes_tools.console import options, streams, text
+from hermes_tools.console.options import Filters
+from hermes_tools.store import inuse
+from hermes_tools.store.batches import Outcome
+from hermes_tools.store.db import Database
+from hermes_tools.store.errors import Usage
+from hermes_tools.store.selection import Selection
+from hermes_tools.store.sessions import Conversation, Reader, conversations, require_sources
+
+
+@dataclass(frozen=True)
+class Target:
+    """A conversation, the row that was named, and the record that named it, if one did."""
+
+    one: Conversation
+    row: str
+    record: streams.Record | None = None
+
+
+def names(ids: list[str] | None, filters: Filters) -> list[streams.Named] | None:
+    """The names given as operands or on standard input, all read before any lock; None where
+    filters alone select.
+    """
+    return None if not ids and filters.given else streams.names(ids)
+
+
+def targets(
+    db: Database, named: list[streams.Named] | None, filters: Filters, default: Selection, *,
+    titles: bool = True, segment: bool = False, missing_ok: bool = False,
+    reader: Reader | None = None,
+) -> Iterator[Target]:  # fmt: skip
+    """Each conversation once. Names that are none are warned of. `default` is what filters alone
+    select, with the command's own defaults; beside names only what was typed narrows.
+    """
+    reader = reader or Reader(db)
+    require_sources(db, default)
+    if named is None:
+        for one in conversations(db, default, reader=reader, preview=True):
+            yield Target(one, one.id)
+        return
+    seen: set[str] = set()
+    typed = filters.selection()
+    for row, record in options.chosen(db, named, titles=titles, missing_ok=missing_ok):
+        one = reader.conversation(row, segment=segment)
+        if one.id in seen or (filters.given and not typed.takes(one)):
+            continue
+        seen.add(one.id)
+        yield Target(one, row, record)
+
+
+def refuse_filters(filters: Filters, what: str) -> None:
+    """For a way of calling that takes no filters. Raises Usage."""
+    if filters.given:
+        raise Usage(f"{what} goes without filters")
+
+
+def told(
+    outcomes: Iterable[Outcome], named: list[streams.Named] | None, what: str = "left alone"
+) -> Iterator[streams.Record]:
+    """Outcomes as records. What was left alone is said; that is a failure (status 1) only for
+    sessions somebody named: what a filter spares is spared.
+    """
+    say = streams.complain if named is None else streams.warn
+    for outcome in outcomes:
+        if outcome.action == "skipped":
+            say(f"session {outcome.one.id}: {what}: {words(outcome.reason)}")
+        yield outcome.record()
+
+
+def words(reason: str | None) -> str:
+    """A reason for a person, and what would lift it."""
+    if reason in inuse.REASONS:
+        return f"{inuse.REASONS[reason]}; --live acts all the same"
+    return (reason or "?").replace("_", " ")
+
+
+def table(records: Iterable[streams.Record]) -> Iterator[str]:
+    """Action, Title, Last Active, ID."""
+    rows = [
+        (
+            one["action"].replace("_", " ") + (f" ({one['reason']})" if "reason" in one else ""),
+            one["title"] or one["preview"] or "—", text.ago(one["last_active"]), one["session_id"],
+        )
+        for one in records
+    ]  # fmt: skip
+    if rows:
+        yield from text.table(rows, ("Action", "Title", "Last Active", "ID"), fixed=(0, 2, 3))

@@ -1,0 +1,104 @@
+"""Many small changes beside a living agent: short transactions, and pauses in which others get
+their turn.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from hermes_tools.store import inuse
+from hermes_tools.store.db import Database, transaction
+from hermes_tools.store.sessions import Conversation, Reader
+
+# A client that waits for the lock asks again in steps that grow with its waiting: 25 ms after it
+# has waited 50, up to 100 ms later (SQLite's own handler; the agent's jitter is 20–150 ms after a
+# second of that). So locks are short, and a pause is longer than the step that follows on one.
+HOLD = 0.070
+PAUSE = 0.030
+
+Item = TypeVar("Item")
+
+
+@dataclass(frozen=True)
+class Moment:
+    """What is true inside one transaction: what is in use, and the sessions as they are now."""
+
+    use: inuse.Use
+    reader: Reader
+
+
+def moment(db: Database, home: Path | None) -> Moment:
+    """The present, to be asked again in every transaction that acts."""
+    return Moment(inuse.look(db, home), Reader(db))
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What was done with a conversation (`action`), or why not (`reason`); `more` goes into its
+    record.
+    """
+
+    one: Conversation
+    action: str
+    reason: str | None = None
+    more: dict[str, Any] = field(default_factory=dict)
+
+    def record(self) -> dict[str, Any]:
+        """The session record with what became of it."""
+        why = {} if self.reason is None else {"reason": self.reason}
+        return {**self.one.record(), **self.more, "action": self.action, **why}
+
+
+def batches(
+    db: Database, items: Sequence[Item], act: Callable[[Moment, Item], Outcome],
+    home: Path | None, *, cost: Callable[[Item], float] = lambda item: 1.0,
+    hold: float = HOLD, pause: float = PAUSE,
+) -> Iterator[Outcome]:  # fmt: skip
+    """act(moment, item) for every item, in transactions of about `hold` seconds. What one did is
+    given out after its commit; interrupted, the transaction at work leaves no trace.
+
+    cost: what an item weighs against the others. Seconds for a unit are learnt on the way, whole
+    transactions with their commit, where an index is written.
+    """
+    at, speed = 0, 0.0  # of seconds for a unit of cost; unknown at first, so one item goes alone
+    while at < len(items):
+        done: list[Outcome] = []
+        weight = 0.0
+        with transaction(db):
+            started = time.monotonic()
+            now = moment(db, home)
+            while at < len(items):
+                next_weight = cost(items[at])
+                if done and (not speed or (weight + next_weight) * speed > hold):
+                    break
+                done.append(act(now, items[at]))
+                weight += next_weight
+                at += 1
+        took = time.monotonic() - started
+        if weight:
+            speed = took / weight if not speed else (speed + took / weight) / 2
+        yield from done
+        if at < len(items):
+            time.sleep(pause)
+
+
+def act_on(
+    db: Database, found: Sequence[Conversation], change: Callable[[Moment, Conversation], Outcome],
+    *, home: Path | None, live: bool, dry_run: bool,
+) -> Iterator[Outcome]:  # fmt: skip
+    """A change of each conversation that is not in use, or with `live` of all. A dry run asks
+    `change` outside of any transaction; it must not write then.
+    """
+
+    def act(now: Moment, one: Conversation) -> Outcome:
+        rows = now.reader.lineage.members(one.id)
+        reason = None if live else now.use.reason(db, rows, one.last_active)
+        return change(now, one) if reason is None else Outcome(one, "skipped", reason)
+
+    if dry_run:
+        now = moment(db, home)
+        yield from (act(now, one) for one in found)
+    else:
+        yield from batches(db, found, act, home)
