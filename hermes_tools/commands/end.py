@@ -1,6 +1,7 @@
 """hermes-session-end: end conversations, or reopen them"""
 
 import time
+from dataclasses import replace
 from typing import Annotated
 
 from hermes_tools.console import targets
@@ -51,6 +52,8 @@ def end(
 
     with store.read() if dry_run else store.write() as db:
         default = filters.selection(archived="no")
+        if default.ended is None:
+            default = replace(default, ended=reopen)
         found = [target.one for target in targets.targets(db, named, filters, default)]
         done = act_on(db, found, change, home=store.place, live=live, dry_run=dry_run)
         output.write(targets.told(done, named, "left alone"), targets.table, store.quiet)

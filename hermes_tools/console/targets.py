@@ -79,14 +79,24 @@ def words(reason: str | None) -> str:
     return (reason or "?").replace("_", " ")
 
 
+def action(record: streams.Record) -> str:
+    """`deleted`, `skipped (handoff)`; nothing for a record that is only shown."""
+    why = record.get("reason", "")
+    what = str(record.get("action", "")).replace("_", " ")
+    return f"{what} ({why})" if why and why.isidentifier() else what
+
+
 def table(records: Iterable[streams.Record]) -> Iterator[str]:
     """Action, Title, Last Active, ID."""
     rows = [
         (
-            one["action"].replace("_", " ") + (f" ({one['reason']})" if "reason" in one else ""),
+            action(one),
             one["title"] or one["preview"] or "—", text.ago(one["last_active"]), one["session_id"],
         )
         for one in records
     ]  # fmt: skip
-    if rows:
-        yield from text.table(rows, ("Action", "Title", "Last Active", "ID"), fixed=(0, 2, 3))
+    heads = ("Action", "Title", "Last Active", "ID")
+    if rows and not any(row[0] for row in rows):
+        yield from text.table([row[1:] for row in rows], heads[1:], fixed=(1, 2))
+    elif rows:
+        yield from text.table(rows, heads, fixed=(0, 2, 3))

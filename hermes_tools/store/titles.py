@@ -2,15 +2,18 @@
 
 import re
 import sqlite3
+import time
 import unicodedata
+from collections.abc import Iterable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
-from hermes_tools.store import messages
-from hermes_tools.store.db import Database
+from hermes_tools.store import inuse, messages
+from hermes_tools.store.db import Database, transaction
 from hermes_tools.store.errors import Negative, NotFound, Unsupported, Usage
 from hermes_tools.store.lineage import Lineage
-from hermes_tools.store.sessions import Conversation, escaped, numbered
+from hermes_tools.store.sessions import Conversation, Reader, escaped, numbered
 
 LIMIT = 100  # characters (code points, as the agent counts them)
 EXCERPT = 500  # characters of each side of the first exchange
@@ -186,11 +189,66 @@ def _write(db: Database, session_id: str, title: str | None, source: str) -> Non
         raise Negative(f"title {title!r}: refused by the store: {error}") from error
 
 
-def inherited(db: Database, one: Conversation) -> str | None:
-    """The title an untitled tip continues: the next of its conversation's line, None without."""
-    if current(db, one.id) or not one.title:
-        return None
-    return next_title(db, one.title)
+@dataclass(frozen=True)
+class Wish:
+    """A title somebody wants for a session: already checked, None to take it away. With `expect`
+    it is granted only while that is the title. `by` is user, or llm for a program's.
+    """
+
+    session_id: str
+    title: str | None
+    expect: tuple[str | None] | None = None
+    by: str = "user"
+    auto_number: bool = False
+
+
+def grant(db: Database, wish: Wish, *, dry_run: bool = False, live: bool = False) -> dict[str, Any]:
+    """Do it in a transaction of its own: the session record as it is then, with `action` (titled,
+    cleared, unchanged), `before` and `taken_from`. A dry run asks the same questions.
+
+    Raises Negative: taken, changed meanwhile, or under compression (unless `live`).
+    """
+    with nullcontext() if dry_run else transaction(db):
+        now = inuse.leases(db, time.time()).get(wish.session_id)
+        if now == "compression" and not live:
+            raise Negative(f"session {wish.session_id}: left alone: {inuse.REASONS[now]}")
+        has = current(db, wish.session_id)
+        if wish.expect is not None and wish.expect[0] != has:
+            raise Negative(f"session {wish.session_id}: has the title {has!r} by now")
+        change = set_title(
+            db, wish.session_id, wish.title, auto_number=wish.auto_number, source=wish.by,
+            dry_run=dry_run,
+        )  # fmt: skip
+    done, would = ("titled", "would_title") if wish.title else ("cleared", "would_clear")
+    record = row_record(db, wish.session_id)
+    record["title"] = change.title
+    if change.before != change.title:
+        record["before"] = change.before
+    if change.taken_from:
+        record["taken_from"] = change.taken_from
+    record["action"] = "unchanged" if not change.changed else would if dry_run else done
+    return record
+
+
+def row_record(db: Database, session_id: str) -> dict[str, Any]:
+    """The session record of one row, with that row's own title."""
+    record = Reader(db).conversation(session_id, segment=True).record()
+    record["title"] = current(db, session_id)
+    return record
+
+
+def untitled(db: Database, found: Iterable[Conversation]) -> Iterator[dict[str, Any]]:
+    """Those of these conversations that want a title, as session records with `excerpt` (the
+    first exchange) and `expect`: null. Both sides must have spoken. A continuation whose
+    conversation has a title is told the next of its line in `title`.
+    """
+    for one in found:
+        if current(db, one.id) is not None:
+            continue
+        excerpt = first_exchange(db, one.rows)
+        if excerpt is not None:
+            name = next_title(db, one.title) if one.title else None
+            yield {**one.record(), "title": name, "excerpt": excerpt, "expect": None}
 
 
 def first_exchange(db: Database, rows: list[str]) -> dict[str, str] | None:
