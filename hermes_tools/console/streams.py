@@ -188,7 +188,7 @@ def names(operands: list[str] | None, null: bool = False) -> list[Named]:
         if any(not operand.strip() for operand in operands):
             raise Usage("an empty session name (an unset variable?)")
         return list({operand: Named(operand) for operand in operands}.values())
-    if not operands and stdin().isatty():
+    if not operands and stdin() and sys.stdin.isatty():
         raise Usage("no session named, and standard input is a terminal")
     found: dict[str, Named] = {}
     if null:
