@@ -46,8 +46,8 @@ def end(
         rows = now.reader.lineage.members(one.id)
         if not lifecycle.end(now.reader.db, rows, why, at, dry_run=dry_run):
             return Outcome(one, "unchanged")
-        if one.ended_at is None:
-            one.ended_at, one.end_reason = at, one.end_reason or why
+        if one.ended_at is None:  # the time is told once it is true
+            one.ended_at, one.end_reason = None if dry_run else at, one.end_reason or why
         return Outcome(one, "would_end" if dry_run else "ended")
 
     with store.read() if dry_run else store.write() as db:
