@@ -6,7 +6,7 @@ VENV = .venv
 BIN = $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-quick test-faults lint bench bench-growth install uninstall clean
+.PHONY: help demo test test-quick test-faults test-faults-short lint bench bench-growth install uninstall clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -23,7 +23,7 @@ demo: $(VENV)/.ready ## real pipelines on a sample store, in a temporary home
 	@sh tests/demo.sh
 
 test: $(VENV)/.ready ## everything but the long fault runs
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -m 'not faults'
 
 test-quick: $(VENV)/.ready ## without the slow tests
 	$(BIN)/python -m pytest -m 'not slow and not faults'
@@ -34,11 +34,39 @@ bench: $(VENV)/.ready ## medians and ratios on a store of 1,000 sessions (BENCH=
 bench-growth: $(VENV)/.ready ## the same at ten times the size (8 GB of disk)
 	$(BIN)/python tests/bench/run.py --sessions 10000 --messages 680000 --runs 5 $(BENCH)
 
+test-faults: $(VENV)/.ready ## kill, fill and cut at random, for minutes (FAULTS=rounds)
+	$(BIN)/python -m pytest -m faults
+
+test-faults-short: $(VENV)/.ready
+	FAULTS=$${FAULTS:-2} $(BIN)/python -m pytest -m faults
+
 lint: $(VENV)/.ready ## ruff, mypy, and mandoc where it is installed
 	$(BIN)/ruff check hermes_tools tests
 	$(BIN)/mypy
 	@if command -v mandoc >/dev/null; then mandoc -T lint -W warning man/man?/*.?; \
 	else echo 'mandoc is not installed: the manual was not checked'; fi
+
+# A folder of its own for the package and what it depends on, so that neither the system's Python
+# nor the agent's is touched; links in bin, pages in share/man.
+LIB = $(DESTDIR)$(PREFIX)/lib/hermes-tools
+install: $(VENV)/.ready ## into PREFIX (/usr/local), below DESTDIR
+	rm -rf "$(LIB)"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-warn-script-location \
+		--target "$(LIB)" '.[deliver,redact]'
+	rm -rf "$(LIB)/bin" "$(LIB)/share"
+	install -d "$(LIB)/bin" "$(DESTDIR)$(PREFIX)/bin"
+	sed 's|^\(.*\)python=python3$$|\1python='"$$($(BIN)/python -c \
+		'import sys; print(sys._base_executable)')"'|' bin/hermes >"$(LIB)/bin/hermes"
+	chmod 755 "$(LIB)/bin/hermes"
+	for script in bin/hermes-session-*; do \
+		ln -sf ../lib/hermes-tools/bin/hermes "$(DESTDIR)$(PREFIX)/$$script"; done
+	for page in man/man?/*.?; do \
+		install -D -m 644 "$$page" "$(DESTDIR)$(PREFIX)/share/$$page"; done
+
+uninstall: ## what install put there
+	for script in bin/hermes-session-*; do rm -f "$(DESTDIR)$(PREFIX)/$$script"; done
+	for page in man/man?/*.?; do rm -f "$(DESTDIR)$(PREFIX)/share/$$page"; done
+	rm -rf "$(LIB)"
 
 clean: ## remove what make made
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist

@@ -1,5 +1,6 @@
 """Runs the command named by the first argument; what bin/ calls."""
 
+import os
 import sys
 from importlib import import_module
 
@@ -15,4 +16,6 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    if not __package__:  # run by path: what Python put first is this folder, not the one above
+        sys.path[0] = os.path.dirname(os.path.realpath(__file__)).rpartition(os.sep)[0]
     main()
