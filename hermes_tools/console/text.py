@@ -5,6 +5,7 @@ import re
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from typing import Any
 
@@ -21,9 +22,23 @@ CONTROLS = r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]
 BREAKS = r"[\t\r\n\x0b\x0c\x85\u2028\u2029]+"
 
 
+_paper = False
+
+
+@contextmanager
+def on_paper() -> Iterator[None]:
+    """What is drawn meanwhile goes into a file, not to the terminal."""
+    global _paper
+    before, _paper = _paper, True
+    try:
+        yield
+    finally:
+        _paper = before
+
+
 def on_terminal() -> bool:
     """Whether standard output is read by a person."""
-    return sys.stdout is not None and sys.stdout.isatty()
+    return not _paper and sys.stdout is not None and sys.stdout.isatty()
 
 
 def coloured() -> bool:
@@ -40,6 +55,8 @@ def style(line: str, *codes: int) -> str:
 
 def width() -> int:
     """Columns of the terminal, 80 elsewhere."""
+    if _paper:
+        return 80
     try:
         return max(40, int(os.environ.get("COLUMNS") or os.get_terminal_size(1).columns))
     except (OSError, ValueError):

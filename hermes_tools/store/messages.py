@@ -108,10 +108,27 @@ def rows(
     """
     schema = db.schema
     which = "1" if inactive else schema.seen if compacted else schema.live
-    yield from db.execute(
-        f"SELECT {pick(db)} FROM messages m WHERE m.session_id = ? AND {which} ORDER BY m.id",
-        (session_id,),
-    )
+    # Ids first, from an index alone: to sort whole rows SQLite would copy them all beforehand.
+    ids = [
+        row[0]
+        for row in db.execute(
+            "SELECT id FROM messages WHERE session_id = ? ORDER BY id", (session_id,)
+        )
+    ]
+    for start in range(0, len(ids), 50):
+        some = ids[start : start + 50]
+        yield from db.execute(
+            f"SELECT {pick(db)} FROM messages m WHERE m.id IN ({marks(some)}) AND {which} "
+            "ORDER BY m.id",
+            some,
+        ).fetchall()
+
+
+def any_seen(db: Database, session_ids: list[str], *, inactive: bool = False) -> bool:
+    """Whether `rows` gives anything for one of these sessions."""
+    which = "1" if inactive else db.schema.seen
+    query = f"SELECT 1 FROM messages m WHERE m.session_id = ? AND {which} LIMIT 1"
+    return any(db.execute(query, (one,)).fetchone() for one in session_ids)
 
 
 def spoken(db: Database, session_ids: list[str]) -> Iterator[Any]:
