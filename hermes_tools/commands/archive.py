@@ -31,7 +31,7 @@ def archive(
         one.archived = not undo
         return Outcome(one, f"would_{verb}" if dry_run else f"{verb}d")
 
-    with store.read() if dry_run else store.write() as db:
+    with store.read() if dry_run else store.write(messages=False) as db:
         require_archive(db)
         found = [target.one for target in targets.targets(db, named, filters, default)]
         done = act_on(db, found, change, home=store.place, live=live, dry_run=dry_run)

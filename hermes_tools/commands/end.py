@@ -50,7 +50,7 @@ def end(
             one.ended_at, one.end_reason = None if dry_run else at, one.end_reason or why
         return Outcome(one, "would_end" if dry_run else "ended")
 
-    with store.read() if dry_run else store.write() as db:
+    with store.read() if dry_run else store.write(messages=False) as db:
         default = filters.selection(archived="no")
         if default.ended is None:
             default = replace(default, ended=reopen)

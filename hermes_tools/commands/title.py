@@ -73,7 +73,7 @@ def title(
     named = None if all_of_them else targets.names([session] if session else None, filters)
     reads = dry_run or not (sets or set_from is not None or title_cmd is not None)
 
-    with store.read() if reads else store.write() as db:
+    with store.read() if reads else store.write(messages=False) as db:
         granter = naming.Granter(db, auto_number, dry_run, live)
         if set_from is not None:
             done: Iterable[Record] = granter.records(asked)

@@ -137,10 +137,16 @@ class Store:
             yield connection
 
     @contextmanager
-    def write(self, *, newer_schema: bool = False) -> Iterator[Database]:
-        """The store for writing; take `db.transaction` for each change."""
+    def write(
+        self, *, newer_schema: bool = False, messages: bool = True
+    ) -> Iterator[Database]:  # fmt: skip
+        """The store for writing; take `db.transaction` for each change. messages=False: only rows
+        of sessions will change, so that no index needs to be writable.
+        """
         self.say(f"store {self.path}")
-        with writer(self.path, self.timeout, newer_schema=newer_schema) as connection:
+        with writer(
+            self.path, self.timeout, newer_schema=newer_schema, messages=messages
+        ) as connection:
             yield connection
 
     def each(

@@ -131,16 +131,18 @@ def reader(path: Path, timeout: float = 10.0) -> Iterator[Database]:
 
 
 @contextmanager
-def writer(path: Path, timeout: float = 10.0, *, newer_schema: bool = False) -> Iterator[Database]:
+def writer(
+    path: Path, timeout: float = 10.0, *, newer_schema: bool = False, messages: bool = True
+) -> Iterator[Database]:
     """The store for writing: foreign keys on, tokenizers and triggers probed before any write.
 
-    Raises Unsupported where a trigger, tokenizer or index layout is unknown, unless
-    `newer_schema` allows it (store-facts 1.7).
+    messages: whether messages will change, and with them the indexes. Raises Unsupported where
+    a trigger, tokenizer or index layout is unknown, unless `newer_schema` allows it (1.7).
     """
     with closing(connect(path, "rw", timeout, LOCK_WAIT)) as db:
         db.execute("PRAGMA foreign_keys = ON")
         schema.require_store(db)
-        schema.probe(db, newer_schema=newer_schema)
+        schema.probe(db, newer_schema=newer_schema, messages=messages)
         yield db
 
 

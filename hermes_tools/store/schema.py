@@ -166,13 +166,15 @@ def has_tokenizer(spec: str) -> bool:
         memory.close()
 
 
-def probe(db: Database, *, newer_schema: bool = False) -> None:
-    """Before any write: every trigger on messages is known, the FTS tables it writes exist and
-    their tokenizers load. Raises Unsupported.
+def probe(db: Database, *, newer_schema: bool = False, messages: bool = True) -> None:
+    """Before any write: every trigger it would set off is known, the FTS tables they write exist
+    and their tokenizers load. Without `messages` only rows of sessions will change, which no index
+    is made of (store-facts 1.7). Raises Unsupported.
     """
     schema = db.schema
+    touched = ("messages", "sessions") if messages else ("sessions",)
     for name, (table, sql) in sorted(schema.triggers.items()):
-        if table not in ("messages", "sessions"):
+        if table not in touched:
             continue
         if name not in KNOWN_TRIGGERS and not newer_schema:
             raise Unsupported(
