@@ -597,7 +597,8 @@ def condition(path: Path) -> Row:
         ).fetchall()
         return {
             "foreign keys": sorted(map(tuple, db.execute("PRAGMA foreign_key_check"))),
-            "versions": sorted(db.execute("SELECT version FROM schema_version").fetchall()),
+            "versions": sorted(db.execute("SELECT version FROM schema_version").fetchall())
+            if columns(db, "schema_version") else None,
             **{name: db.execute(f"PRAGMA {name}").fetchone()[0] for name in PRAGMAS},
             "mode": oct(path.stat().st_mode & 0o777),
             "objects": sorted(
