@@ -31,8 +31,9 @@ class Sectioned(TyperCommand):
         for parameter in self.get_params(ctx):
             line = parameter.get_help_record(ctx)
             if line is not None:
-                heading = getattr(parameter, "rich_help_panel", None) or "Options"
-                sections.setdefault(heading, []).append(line)
+                usual = "Arguments" if parameter.param_type_name == "argument" else "Options"
+                heading = getattr(parameter, "rich_help_panel", None) or usual
+                sections.setdefault(heading, []).append((line[0], line[1].replace("  [x>=0]", "")))
         order = ["Arguments", "Options", "Selecting sessions", "Output", "Store"]
         for heading in sorted(sections, key=lambda name: order.index(name)):
             with formatter.section(heading):
