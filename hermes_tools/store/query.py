@@ -33,11 +33,15 @@ CLOSING = ",;!?"
 COMPOUND = re.compile(r"[0-9A-Za-z][_.\-]+(?=[0-9A-Za-z])")
 
 
+# What a typewriter has one key for; models write the printer's forms.
+TYPED = {"’": "'", "‘": "'", "ʼ": "'", "‐": "-", "‑": "-"}
+
+
 class _Fold(dict[int, str]):
     """Letter → letter without case and accent, each worked out once."""
 
     def __missing__(self, number: int) -> str:
-        letter = chr(number).lower().replace("ς", "σ")
+        letter = TYPED.get(chr(number), chr(number)).lower().replace("ς", "σ")
         if letter.isalpha() or letter in MARKS:
             parts = unicodedata.normalize("NFD", letter)
             letter = unicodedata.normalize("NFC", "".join(p for p in parts if p not in MARKS))
