@@ -42,7 +42,7 @@ class _Fold(dict[int, str]):
 
     def __missing__(self, number: int) -> str:
         letter = TYPED.get(chr(number), chr(number)).lower().replace("ς", "σ")
-        if letter.isalpha() or letter in MARKS:
+        if letter[:1].isalpha() or letter in MARKS:
             parts = unicodedata.normalize("NFD", letter)
             letter = unicodedata.normalize("NFC", "".join(p for p in parts if p not in MARKS))
         self[number] = letter
@@ -50,6 +50,11 @@ class _Fold(dict[int, str]):
 
 
 FOLD = _Fold()
+# The letters that may change beyond their case: the others of a text are left to str.lower.
+FOLDED = re.compile(
+    "[‘’ʼ‐‑\u00e0-\u00ff\u0101-\u0233\u0300-\u0331\u0340-\u0345\u0374-\u037e\u0385-\u0390\u03ac-\u03b0"
+    "\u03c2\u03ca-\u03d4\u0439\u0450-\u045e\u0476\u0477\u04c2-\u04f9\u1e00-\u1fff]"
+)
 
 
 class _Wordish(dict[str, bool]):
@@ -78,7 +83,12 @@ def composed(text: str) -> str:
 
 def fold(text: str) -> str:
     """Composed text without case and accents: `ЁЖ` → `еж`, `Café` → `cafe`."""
-    return text.lower() if text.isascii() else text.translate(FOLD)
+    lower = text.lower()
+    return lower if lower.isascii() else FOLDED.sub(_folded, lower)
+
+
+def _folded(found: re.Match[str]) -> str:
+    return FOLD[ord(found[0])]
 
 
 @dataclass(frozen=True)

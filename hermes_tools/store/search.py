@@ -20,9 +20,11 @@ from hermes_tools.store.times import iso, valid
 ROLES = ("user", "assistant")
 SORTS = ("relevance", "newest", "oldest")
 # Relevance is judged among the newest answers: at least so many messages …
-JUDGED = 500
-# … in at least so many conversations, or three times those that are wanted.
-SPREAD = 30
+JUDGED = 300
+# … in at least so many conversations, or twice those that are wanted …
+SPREAD = 20
+# … and no more than so many of one conversation, lest it use up the others' places.
+SHARE = 25
 BATCH = 200
 # Above so many ids they are sorted by time in one pass over the store.
 MANY = 20_000
@@ -233,8 +235,12 @@ class Searcher:
         hits: list[Hit] = []
         people: dict[str, int] = {}
         size = BATCH // 4
+        share = SHARE if self.asked.limit and not self.asked.each else 0
         while batch := list(_take(ids, size)):
             for row in self._rows(batch):
+                known = self._allowed.get(row["session_id"])
+                if share and known and people.get(known, 0) >= share:
+                    continue
                 hit = self._test(plan, row)
                 if hit is None:
                     continue
@@ -266,7 +272,7 @@ class Searcher:
             return (number if self.asked.each else len(people)) > limit
         if self.asked.each:
             return number > max(JUDGED, limit)
-        return number > JUDGED and len(people) > max(SPREAD, 3 * limit)
+        return number > JUDGED and len(people) > max(SPREAD, 2 * limit)
 
     def _rows(self, ids: Sequence[int]) -> list[Any]:
         """Rows of these ids that may be shown, in the order of the ids."""
@@ -352,15 +358,12 @@ class Searcher:
         plan = self.asked.plan
         assert plan is not None
         if isinstance(plan, Term) and len(plan.typed) >= 6 and any(map(str.isdigit, plan.typed)):
-            for row in self.db.execute("SELECT id FROM sessions"):
-                if plan.typed in str(row[0]):
-                    found[row[0]] = "session_id"
+            ids = self.db.execute("SELECT id FROM sessions WHERE instr(id, ?)", (plan.typed,))
+            found.update((row[0], "session_id") for row in ids)
         if self.db.schema.has("sessions", "title"):
-            for row in self.db.execute("SELECT id, title FROM sessions WHERE title IS NOT NULL"):
-                if isinstance(row[1], str) and query.matches(
-                    plan, [query.fold(query.composed(row[1]))]
-                ):
-                    found.setdefault(row[0], "session_title")
+            for session_id, title in self._titles():
+                if query.matches(plan, [query.fold(query.composed(title))]):
+                    found.setdefault(session_id, "session_title")
         hits = []
         for session_id, kind in found.items():
             root = self.allowed(session_id)
@@ -371,6 +374,29 @@ class Searcher:
                 hits.append(Hit(first["id"], first["session_id"], first["role"],
                                 first["timestamp"], kind=kind, root=root))  # fmt: skip
         return hits
+
+    def _titles(self) -> Iterator[tuple[str, str]]:
+        """(id, title) of sessions whose title has one of the terms: all titles are folded and
+        looked through as one text.
+        """
+        gathered = self.db.execute(
+            "SELECT group_concat(rowid || ' ' || title, char(30)) FROM sessions "
+            "WHERE title IS NOT NULL"
+        ).fetchone()[0]
+        lines = query.fold(query.composed(gathered or "")).split("\x1e")
+        words = [term.text.split(" ")[0] for term in self._terms]
+        rows = [
+            int(line.split(" ")[0])
+            for word in dict.fromkeys(words) for line in lines
+            if word in line and line.split(" ")[0].isdigit()
+        ]  # fmt: skip
+        for some in chunks(dict.fromkeys(rows)):
+            yield from (
+                (str(row[0]), str(row[1]))
+                for row in self.db.execute(
+                    f"SELECT id, title FROM sessions WHERE rowid IN ({marks(some)})", some
+                )
+            )
 
     def first(self, rows: Sequence[str], named: str) -> Any:
         """The first live user message of the session that is named, else of its conversation;
