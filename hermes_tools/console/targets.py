@@ -8,9 +8,10 @@ from hermes_tools.console.options import Filters
 from hermes_tools.store import inuse
 from hermes_tools.store.batches import Outcome
 from hermes_tools.store.db import Database
-from hermes_tools.store.errors import Usage
 from hermes_tools.store.selection import Selection
 from hermes_tools.store.sessions import Conversation, Reader, conversations, require_sources
+
+NONE, ALL = Filters(), Selection()
 
 
 @dataclass(frozen=True)
@@ -30,14 +31,14 @@ def names(ids: list[str] | None, filters: Filters) -> list[streams.Named] | None
 
 
 def targets(
-    db: Database, named: list[streams.Named] | None, filters: Filters, default: Selection, *,
+    db: Database, named: list[streams.Named] | None, filters: Filters = NONE,
+    default: Selection = ALL, *,
     titles: bool = True, segment: bool = False, missing_ok: bool = False,
-    reader: Reader | None = None,
 ) -> Iterator[Target]:  # fmt: skip
     """Each conversation once. Names that are none are warned of. `default` is what filters alone
     select, with the command's own defaults; beside names only what was typed narrows.
     """
-    reader = reader or Reader(db)
+    reader = Reader(db)
     require_sources(db, default)
     if named is None:
         for one in conversations(db, default, reader=reader, preview=True):
@@ -51,12 +52,6 @@ def targets(
             continue
         seen.add(one.id)
         yield Target(one, row, record)
-
-
-def refuse_filters(filters: Filters, what: str) -> None:
-    """For a way of calling that takes no filters. Raises Usage."""
-    if filters.given:
-        raise Usage(f"{what} goes without filters")
 
 
 def told(

@@ -53,35 +53,48 @@ class Outcome:
 
 def batches(
     db: Database, items: Sequence[Item], act: Callable[[Moment, Item], Outcome],
-    home: Path | None, *, cost: Callable[[Item], float] = lambda item: 1.0,
-    hold: float = HOLD, pause: float = PAUSE,
+    home: Path | None, *, cost: Callable[[Item], float] = lambda item: 1.0, speed: float = 0.005,
+    prepare: Callable[[Item], Item] = lambda item: item, max_lock: float | None = None,
+    left: Callable[[Item], Outcome] | None = None, hold: float = HOLD, pause: float = PAUSE,
 ) -> Iterator[Outcome]:  # fmt: skip
     """act(moment, item) for every item, in transactions of about `hold` seconds. What one did is
     given out after its commit; interrupted, the transaction at work leaves no trace.
 
-    cost: what an item weighs against the others. Seconds for a unit are learnt on the way, whole
-    transactions with their commit, where an index is written.
+    cost: what an item weighs, and `speed` the seconds for a unit of it, a guess that is corrected
+    on the way. prepare: work on an item before its lock is taken. An item expected to need more
+    than `max_lock` seconds is not acted on, `left` says what is told of it instead.
     """
-    at, speed = 0, 0.0  # of seconds for a unit of cost; unknown at first, so one item goes alone
-    while at < len(items):
-        done: list[Outcome] = []
-        weight = 0.0
-        with transaction(db):
-            started = time.monotonic()
-            now = moment(db, home)
-            while at < len(items):
-                next_weight = cost(items[at])
-                if done and (not speed or (weight + next_weight) * speed > hold):
-                    break
-                done.append(act(now, items[at]))
-                weight += next_weight
+    at = 0
+    # Pages are written back between our transactions, not inside the lock of one.
+    kept = db.execute("PRAGMA wal_autocheckpoint").fetchone()[0]
+    db.execute("PRAGMA wal_autocheckpoint = 0").fetchone()
+    try:
+        while at < len(items):
+            weight = cost(items[at])
+            if max_lock is not None and left is not None and weight * speed > max_lock:
+                yield left(items[at])
                 at += 1
-        took = time.monotonic() - started
-        if weight:
-            speed = took / weight if not speed else (speed + took / weight) / 2
-        yield from done
-        if at < len(items):
-            time.sleep(pause)
+                continue
+            end = at + 1
+            while end < len(items) and (weight + cost(items[end])) * speed <= hold:
+                weight += cost(items[end])
+                end += 1
+            batch = [prepare(item) for item in items[at:end]]
+            at = end
+            with transaction(db):
+                started = time.monotonic()
+                now = moment(db, home)
+                done = [act(now, item) for item in batch]
+            freed = time.monotonic()
+            if weight:
+                speed = (speed + (freed - started) / weight) / 2
+            yield from done
+            if db.execute("PRAGMA journal_mode").fetchone()[0] == "wal":
+                db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+            if at < len(items):
+                time.sleep(max(0.0, pause - (time.monotonic() - freed)))
+    finally:
+        db.execute(f"PRAGMA wal_autocheckpoint = {kept}").fetchone()
 
 
 def act_on(
