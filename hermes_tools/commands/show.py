@@ -10,6 +10,7 @@ from hermes_tools.console.app import entry
 from hermes_tools.console.options import Ids, Inactive, Store, chosen, option
 from hermes_tools.store.db import Database, is_wal, snapshot
 from hermes_tools.store.errors import Usage
+from hermes_tools.store.home import transcripts
 from hermes_tools.store.messages import any_seen
 from hermes_tools.store.sessions import Conversation, Reader
 
@@ -90,20 +91,12 @@ def meant(
             continue
         seen.add(one.id)
         if not any_seen(db, one.rows, inactive=inactive):
-            kept = [path for row in one.rows for path in legacy(folder, row)]
+            kept = [path for row in one.rows for path in transcripts(folder, row)]
             undone = any_seen(db, one.rows, inactive=True)
             hint = "all are undone, --inactive shows them" if undone else ""
             hint = f"there is a transcript file: {kept[0]}" if kept else hint
             streams.warn(f"session {one.id}: no messages" + (f"; {hint}" if hint else ""))
         yield one
-
-
-def legacy(folder: Path, session_id: str) -> Iterator[Path]:
-    """Transcript files of earlier releases for a session."""
-    if "/" not in session_id and "\0" not in session_id:
-        for name in (f"{session_id}.jsonl", f"session_{session_id}.json", f"{session_id}.json"):
-            if (folder / name).is_file():
-                yield folder / name
 
 
 def write(found: list[tuple[Conversation, Iterable[str]]], form: str) -> None:

@@ -1,6 +1,7 @@
 """Where things are: the home, its profiles, config.yaml, .env, the gateway's marks."""
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -64,3 +65,11 @@ def setting(config: dict[str, Any], path: str, default: Any = None) -> Any:
             return default
         value = value[key]
     return value
+
+
+def transcripts(folder: Path, session_id: str) -> Iterator[Path]:
+    """Transcript files of earlier releases for a session, in the home's sessions folder."""
+    if "/" not in session_id and "\0" not in session_id:
+        for name in (f"{session_id}.jsonl", f"session_{session_id}.json", f"{session_id}.json"):
+            if (folder / name).is_file():
+                yield folder / name

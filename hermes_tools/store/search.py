@@ -26,6 +26,8 @@ SPREAD = 20
 # … and no more than so many of one conversation, lest it use up the others' places.
 SHARE = 25
 BATCH = 200
+# Characters of a text below which a shorter one is no better answer.
+BRIEF = 400
 # Above so many ids they are sorted by time in one pass over the store.
 MANY = 20_000
 
@@ -184,6 +186,9 @@ class Searcher:
         if not asked.inactive:
             conditions.append(db.schema.seen)
         conditions.append(messages.visible(db))
+        if db.schema.has("messages", "_compressed_summary"):
+            # What the agent marks as a compaction's summary says again what others said.
+            conditions.append("COALESCE(m._compressed_summary, 0) <> 1")
         for bound, sign in ((asked.selection.after, ">="), (asked.selection.before, "<")):
             if bound is not None:
                 conditions.append(f"typeof(m.timestamp) IN ('real', 'integer') "
@@ -479,12 +484,12 @@ def rank(hits: list[Hit]) -> None:
     judged = [hit for hit in hits if hit.counts]
     if judged:
         number = len(judged)
-        mean = sum(hit.length for hit in judged) / number or 1.0
+        mean = sum(max(hit.length, BRIEF) for hit in judged) / number
         columns = zip(*(hit.counts for hit in judged), strict=True)
         with_term = [sum(1 for count in column if count) for column in columns]
         weight = [math.log(1 + (number - n + 0.5) / (n + 0.5)) + 0.1 for n in with_term]
         for hit in judged:
-            damp = 1.2 * (0.25 + 0.75 * hit.length / mean)
+            damp = 1.2 * (0.25 + 0.75 * max(hit.length, BRIEF) / mean)
             hit.score = sum(
                 one * count * 2.2 / (count + damp)
                 for one, count in zip(weight, hit.counts, strict=True)
