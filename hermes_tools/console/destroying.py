@@ -143,6 +143,7 @@ def removed(
         yield from (removal(now, prepare(one)) for one in found)
         return
     found = sorted(found, key=lambda one: max(0.0, cost(one) - LONG))
+    left_files = 0
     with bar("removing", len(found), "conversations", quiet) as advance:
         for outcome in batches(
             db, found, removal, removal.home, cost=cost, speed=SPEED, prepare=prepare,
@@ -154,14 +155,19 @@ def removed(
                 streams.complain(
                     f"session {done.one.id}: the running gateway keeps its route until it is used"
                 )
+            left_files += len(done.more.get("files_left", ()))
             yield done
+    if left_files:
+        streams.complain(
+            f"{text.count(left_files, 'transcript file')} of theirs left; --files removes such"
+        )
 
 
 def erased(db: Database, found: list[Doomed], removal: Removal) -> Iterator[Outcome]:
     """Remove them so that the file holds no trace, and only then tell, with what remains
     elsewhere. All or nothing is told: room is looked for before anything goes.
     """
-    space.require_room(db.path, 2 * sum(space.sizes(db.path).values()))
+    space.require_room(db.path, sum(space.files(db.path).values()))
     space.secure(db)
     outcomes = list(removed(db, found, removal))
     space.erase(db)

@@ -1,28 +1,37 @@
 """Space in the store's file: who takes it, giving it back, leaving no trace in it."""
 
+import fcntl
 import os
 import shutil
 import sqlite3
+import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from hermes_tools.store import schema
+from hermes_tools.store import inuse, schema
+from hermes_tools.store.batches import PAUSE
 from hermes_tools.store.db import Database, transaction
 from hermes_tools.store.errors import Busy
 
 STEP = 200  # pages of index a merge step writes at most: a few hundredths of a second
 
 
-def sizes(path: Path) -> dict[str, int]:
-    """Bytes of the file and of what lies beside it."""
+def files(path: Path) -> dict[str, int]:
+    """Bytes of the store's file and of those beside it, by name."""
     found = {}
-    for name, suffix in (("db", ""), ("wal", "-wal"), ("shm", "-shm")):
+    for suffix in ("", "-wal", "-shm"):
         try:
-            found[name] = os.stat(f"{path}{suffix}").st_size
+            found[path.name + suffix] = os.stat(f"{path}{suffix}").st_size
         except OSError:
-            found[name] = 0
+            found[path.name + suffix] = 0
     return found
+
+
+def report(db: Database) -> dict[str, int]:
+    """Bytes of the files, of the free pages, and of each table and index where SQLite tells."""
+    return {**files(db.path), "free pages": reclaimable(db), **(objects(db) or {})}
 
 
 def pages(db: Database) -> tuple[int, int, int]:
@@ -55,33 +64,35 @@ def indexes(db: Database) -> list[str]:
 
 
 def merge(db: Database, index: str) -> Iterator[int]:
-    """Merge an index's segments step by step, each in a transaction of its own, until nothing is
-    left to do; gives the number of each step as it is done.
-
-    A negative first step joins all segments into one chain of merges (FTS5's own rule).
+    """Merge an index's segments step by step, each in a transaction of its own with a pause after
+    it, until one is left; gives the number of each step as it is done.
     """
-    number, pages_a_step = 0, -STEP
+    number, share = 0, -STEP  # the negative first step makes one merge of all segments
     while True:
         with transaction(db):
             before = db.total_changes
-            db.execute(f'INSERT INTO "{index}"("{index}", rank) VALUES (\'merge\', {pages_a_step})')
+            db.execute(f"INSERT INTO \"{index}\"(\"{index}\", rank) VALUES ('merge', {share})")
             did = db.total_changes - before
-        number += 1
+        number, share = number + 1, STEP
         yield number
-        if did < 2:  # FTS5: fewer than two changes mean that there was nothing to merge
+        if did < 2:  # FTS5's own word for: there was nothing left to merge
             return
-        pages_a_step = STEP
+        time.sleep(PAUSE)
 
 
-def require_room(path: Path, needed: int) -> None:
-    """Refuse where a copy of the store would not fit, here or where SQLite makes its temporary
-    files. Raises Busy: nothing is wrong with the store, and there may be room later.
+def require_room(db_path: Path, needed: int) -> None:
+    """Refuse where a copy of the store does not fit: VACUUM makes one among the temporary files
+    and one in the WAL. Raises Busy: nothing is wrong with the store, there may be room later.
     """
-    for place in {path.absolute().parent, temporary_folder()}:
+    wanted: dict[int, tuple[Path, int]] = {}
+    for place in (db_path.absolute().parent, temporary_folder()):
+        device = os.stat(place).st_dev
+        wanted[device] = (place, wanted.get(device, (place, 0))[1] + needed)
+    for place, bytes_ in wanted.values():
         free = shutil.disk_usage(place).free
-        if free < needed:
+        if free < bytes_:
             raise Busy(
-                f"{place}: {free // 2**20:,} MB are free, {needed // 2**20:,} MB are needed; "
+                f"{place}: {free // 2**20:,} MB are free, {bytes_ // 2**20:,} MB are needed; "
                 "nothing was changed"
             )
 
@@ -96,6 +107,34 @@ def temporary_folder() -> Path:
         (Path(place) for place in ("/var/tmp", "/usr/tmp", "/tmp") if os.access(place, os.W_OK)),
         Path.cwd(),
     )
+
+
+# What the agent locks while it rebuilds or repairs (store-facts 2.3).
+LOCKS = (".fts_rebuild.lock", ".repair.lock")
+
+
+def locked(path: Path) -> bool:
+    """Whether somebody holds a lock file."""
+    try:
+        with open(path, "rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
+@contextmanager
+def alone(path: Path) -> Iterator[Database]:
+    """The store held alone, with room to write it anew. Raises Busy."""
+    for name in LOCKS:
+        if locked(path.with_name(path.name + name)):
+            raise Busy(f"{path}{name}: the agent is at work on the store; nothing was changed")
+    with inuse.alone(path, "VACUUM") as db:
+        schema.require_store(db)
+        require_room(path, live_bytes(db))
+        yield db
 
 
 def vacuum(db: Database) -> None:
