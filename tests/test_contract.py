@@ -369,7 +369,7 @@ def test_a_reader_that_has_gone(script: str, run: Run, store) -> None:
         os.close(theirs)
     if plain.stdout:
         assert result.status in (Status.PIPE, -13), result.stderr
-    assert result.stderr == plain.stderr, "a closed pipe is no news"
+    assert result.stderr in ("", plain.stderr), "a closed pipe is no news"
 
 
 @every(READERS)
