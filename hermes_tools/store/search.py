@@ -644,15 +644,16 @@ def discoveries(
             "source": one["source"], "model": one["model"], "snippet": line,
             "matched_role": hit.role if hit.kind == "message" else hit.kind,
             "match_message_id": hit.id,
-            "bookend_start": _bounded(around.start, max_chars),
-            "messages": _bounded(around.rows, max_chars, hit.id),
-            "bookend_end": _bounded(around.end, max_chars),
+            "bookend_start": bounded(around.start, max_chars),
+            "messages": bounded(around.rows, max_chars, hit.id),
+            "bookend_end": bounded(around.end, max_chars),
             "messages_before": len(around.before), "messages_after": len(around.after),
             "parent_session_id": one["parent_session_id"], "lineage_root_id": hit.root,
         }  # fmt: skip
 
 
-def _bounded(rows: Iterable[Any], most: int | None, anchor: int = -1) -> list[dict[str, Any]]:
+def bounded(rows: Iterable[Any], most: int | None, anchor: int = -1) -> list[dict[str, Any]]:
+    """Message rows as records, one of them the anchor; with `most`, texts of so many characters."""
     records = [messages.record(row, row["id"] == anchor) for row in rows]
     if most is not None:
         for record in records:
