@@ -24,10 +24,20 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from copy import deepcopy
 from pathlib import Path
 from typing import Any, TypeVar
 
-from hermes_tools.store import classic, errors, home, lifecycle, opening, schema, writing
+from hermes_tools.store import (
+    classic,
+    errors,
+    home,
+    lifecycle,
+    opening,
+    schema,
+    tool,
+    writing,
+)
 from hermes_tools.store.db import JITTER, Database, code, transaction
 
 Row = dict[str, Any]
@@ -137,9 +147,7 @@ class SessionDB:
         """Change messages too, and with them the indexes, which must be writable here."""
         return self._retried(lambda: self._once(True, change, *arguments, **options))
 
-    def _once(
-        self, messages: bool, change: Callable[..., T], *arguments: Any, **options: Any
-    ) -> T:
+    def _once(self, messages: bool, change: Callable[..., T], *arguments: Any, **options: Any) -> T:
         db = self._current()
         if messages in self._refused:
             raise self._refused[messages]
@@ -455,6 +463,50 @@ class SessionDB:
             classic.search, query, sources=source_filter, not_sources=exclude_sources,
             roles=role_filter, limit=limit, offset=offset,
         )  # fmt: skip
+
+    def search(
+        self, query: str | None = None, session_id: str | None = None,
+        around_message_id: int | None = None, window: int = 5, limit: int = 3,
+        sort: str | None = None, role_filter: str | list[str] | None = None,
+        current_session_id: str | None = None,
+    ) -> Row:  # fmt: skip
+        """The session-search tool, by the rules of hermes-session-search, in three forms:
+
+        query: {"success", "mode": "discover", "query", "results", "count", "sessions_searched"};
+        results are discovery records of hermes-session-jsonl(5), at most `limit` (1 to 10).
+        session_id and around_message_id: {"success", "mode": "scroll", "session_id",
+        "around_message_id", "session_meta", "window", "messages", "messages_before",
+        "messages_after"}, `window` (1 to 20) messages on each side; with "warning" where the
+        message is in another session of the conversation. Neither: {"success", "mode": "browse",
+        "results", "count", "message"}, the newest conversations as session records.
+
+        sort: relevance, newest or oldest. role_filter: `user,assistant` or a list. The
+        conversation of current_session_id is left out; archived and internal ones are too. Texts
+        of messages are cut at 4,000 characters. What cannot be answered is {"success": False,
+        "error": why}, for a model to read, never an exception.
+
+        >>> found = db.search("morning")
+        >>> found["results"][0]["snippet"], found["results"][0]["match_message_id"]
+        ('good >>>morning<<<', 1)
+        >>> db.search(session_id="20260301_120000_abc123", around_message_id=1)["messages_after"]
+        0
+        >>> db.search()["mode"]
+        'browse'
+        """
+        return self._read(
+            tool.answer, query, session_id, around_message_id, window=window, limit=limit,
+            sort=sort, role_filter=role_filter, current_session_id=current_session_id,
+        )  # fmt: skip
+
+    @staticmethod
+    def tool_schema() -> Row:
+        """How to describe `search` to a model: name, description and a JSON Schema of its
+        parameters. current_session_id is left to the caller.
+
+        >>> SessionDB.tool_schema()["name"]
+        'session_search'
+        """
+        return deepcopy(tool.SCHEMA)
 
     def session_count(self, source: str | None = None) -> int:
         """How many sessions there are, of one source or of all.

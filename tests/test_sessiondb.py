@@ -393,6 +393,78 @@ def test_searching(db: SessionDB) -> None:
         assert db.search_messages(broken) == []
 
 
+# The tool.
+
+
+def test_discover_scroll_and_browse(store: Callable[[str], Path]) -> None:
+    with SessionDB(store("v22")) as db:
+        found = db.search("garden", limit=2)
+        assert (found["success"], found["mode"], found["query"]) == (True, "discover", "garden")
+        assert found["count"] == len(found["results"]) > 0
+        first = found["results"][0]
+        seen = db.search(
+            session_id=first["session_id"], around_message_id=first["match_message_id"], window=2
+        )
+        assert (seen["mode"], seen["window"]) == ("scroll", 2)
+        (anchor,) = (one for one in seen["messages"] if one.get("anchor"))
+        assert anchor["id"] == first["match_message_id"]
+        assert len(seen["messages"]) == seen["messages_before"] + 1 + seen["messages_after"]
+        assert set(seen["session_meta"]) == {"when", "source", "model", "title"}
+        recent = db.search()
+        assert (recent["mode"], recent["count"]) == ("browse", 3)
+        assert recent["results"][0]["last_active"] >= recent["results"][1]["last_active"]
+        json.dumps([found, seen, recent])
+
+
+def test_the_callers_own_conversation_is_left_out(store: Callable[[str], Path]) -> None:
+    tip, root = "20260226_150000_00cc33", "20260226_090000_00aa11"
+    with SessionDB(store("v22")) as db:
+        roots = [one["lineage_root_id"] for one in db.search("garden", limit=10)["results"]]
+        assert root in roots
+        left = db.search("garden", limit=10, current_session_id=tip)["results"]
+        assert [one["lineage_root_id"] for one in left] == [one for one in roots if one != root]
+        browsed = db.search(limit=10, current_session_id=root)["results"]
+        assert browsed and root not in [one["lineage_root_id"] for one in browsed]
+        (message,) = sql(db.db_path, "SELECT min(id) FROM messages WHERE session_id = ?", tip)[0]
+        own = db.search(
+            session_id=tip, around_message_id=int(str(message)), current_session_id=root
+        )
+        assert own["success"] is False and own["error"]
+
+
+def test_b42_an_anchor_of_the_same_conversation_is_rebound(store: Callable[[str], Path]) -> None:
+    tip, root = "20260226_150000_00cc33", "20260226_090000_00aa11"
+    with SessionDB(store("v22")) as db:
+        (message,) = sql(db.db_path, "SELECT min(id) FROM messages WHERE session_id = ?", root)[0]
+        seen = db.search(session_id=tip, around_message_id=int(str(message)))
+        assert seen["session_id"] == root and root in seen["warning"]
+
+
+def test_what_a_model_asks_wrongly_is_answered(db: SessionDB) -> None:
+    db.append_message("a", "user", "good morning")
+    nothing = db.search("walrus")
+    assert (nothing["success"], nothing["count"]) == (True, 0) and nothing["message"]
+    for asked in (
+        {"query": "--"}, {"query": "morning", "sort": "best"}, {"session_id": "a"},
+        {"around_message_id": 1}, {"session_id": "nobody", "around_message_id": 1},
+        {"session_id": "a", "around_message_id": 99}, {"session_id": "a", "around_message_id": "x"},
+        {"query": "morning", "limit": "many"},
+    ):  # fmt: skip
+        refused = db.search(**asked)  # type: ignore[arg-type]
+        assert refused["success"] is False and refused["error"], asked
+    assert db.search("morning", limit=99, role_filter=["tool"])["count"] == 0
+    assert db.search("morning", limit="1", role_filter="user, tool")["count"] == 1  # type: ignore[arg-type]
+    assert db.search("   ")["mode"] == "browse"
+
+
+def test_the_schema_describes_the_arguments() -> None:
+    described = SessionDB.tool_schema()["parameters"]["properties"]
+    taken = list(inspect.signature(SessionDB.search).parameters)
+    assert list(described) == [one for one in taken if one not in ("self", "current_session_id")]
+    described.clear()
+    assert SessionDB.tool_schema()["parameters"]["properties"]
+
+
 # Threads and other processes.
 
 
