@@ -3,7 +3,7 @@
 import os
 import signal
 import subprocess
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Annotated
 
@@ -19,9 +19,11 @@ CmdTimeout = Annotated[
 ]  # fmt: skip
 
 
-def call(command: str, record: Record, timeout: float) -> str:
+def call(
+    command: str, record: Record, timeout: float, env: Mapping[str, str] | None = None
+) -> str:
     """What CMD writes to standard output, given the record as JSON on standard input and its
-    session in HERMES_SESSION_ID; its standard error is ours. Raises Failed.
+    session in HERMES_SESSION_ID, `env` beside it; its standard error is ours. Raises Failed.
 
     It is the head of a process group of its own, so that what it started ends with it.
     """
@@ -29,7 +31,11 @@ def call(command: str, record: Record, timeout: float) -> str:
     name = str(record.get("session_id", "")).encode("utf-8", "surrogateescape")
     with subprocess.Popen(
         ["sh", "-c", command], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-        env={**os.environb, b"HERMES_SESSION_ID": name.replace(b"\0", b"")},
+        env={
+            **os.environb,
+            **{os.fsencode(key): os.fsencode(value) for key, value in (env or {}).items()},
+            b"HERMES_SESSION_ID": name.replace(b"\0", b""),
+        },
         start_new_session=True,
     ) as child:  # fmt: skip
         try:
