@@ -70,7 +70,7 @@ WRITERS: dict[str, Call] = {
     "archive": Call((CLI,), ids=True),
     "end": Call((TIP,), ids=True),
     "append": Call((TIP,), input=ANSWER),
-    "handoff": Call(("request", TIP, "telegram")),
+    "handoff": Call(("claim",)),
     "deliver": Call(("--once", "--agent", "true", "--deliver", "true")),
     "reset": Call(("--yes",)),
     "repair": Call(("--counters", "--yes")),

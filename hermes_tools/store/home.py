@@ -73,3 +73,24 @@ def transcripts(folder: Path, session_id: str) -> Iterator[Path]:
         for name in (f"{session_id}.jsonl", f"session_{session_id}.json", f"{session_id}.json"):
             if (folder / name).is_file():
                 yield folder / name
+
+
+def environment(home: Path) -> dict[str, str]:
+    """The process environment with .env of the home over it, as the agent itself starts."""
+    found = dict(os.environ)
+    try:
+        lines = (home / ".env").read_text("utf-8-sig", "replace").splitlines()
+    except OSError:
+        return found
+    for line in lines:
+        name, equals, value = line.strip().removeprefix("export ").partition("=")
+        name = name.strip()
+        if not equals or name.startswith("#") or not name.isidentifier():
+            continue
+        value = value.strip()
+        if value[:1] in ("'", '"') and value.find(value[0], 1) > 0:
+            value = value[1 : value.find(value[0], 1)]
+        else:
+            value = value.partition(" #")[0].rstrip()
+        found[name] = value
+    return found
