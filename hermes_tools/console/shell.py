@@ -20,12 +20,14 @@ CmdTimeout = Annotated[
 
 
 def call(
-    command: str, record: Record, timeout: float, env: Mapping[str, str] | None = None
-) -> str:
+    command: str, record: Record, timeout: float, env: Mapping[str, str] | None = None,
+    running: "set[subprocess.Popen[bytes]] | None" = None,
+) -> str:  # fmt: skip
     """What CMD writes to standard output, given the record as JSON on standard input and its
     session in HERMES_SESSION_ID, `env` beside it; its standard error is ours. Raises Failed.
 
-    It is the head of a process group of its own, so that what it started ends with it.
+    It is the head of a process group of its own, so that what it started ends with it; while it
+    runs it is in `running`, for those who would stop it from another thread.
     """
     # bytes, since a shell's environment knows no surrogates
     name = str(record.get("session_id", "")).encode("utf-8", "surrogateescape")
@@ -38,6 +40,8 @@ def call(
         },
         start_new_session=True,
     ) as child:  # fmt: skip
+        running = set() if running is None else running
+        running.add(child)
         try:
             output, _ = child.communicate(streams.dumps(record), timeout)
         except subprocess.TimeoutExpired:
@@ -46,6 +50,8 @@ def call(
         except BaseException:
             stop(child)
             raise
+        finally:
+            running.discard(child)
     if child.returncode:
         raise Failed(f"{ended(child.returncode)}: {command}")
     return output.decode("utf-8", "replace")
@@ -73,10 +79,11 @@ def call_each(
     from concurrent.futures import Future, ThreadPoolExecutor
 
     queue: deque[tuple[Record, Future[str]]] = deque()
+    running: set[subprocess.Popen[bytes]] = set()
     pool = ThreadPoolExecutor(jobs)
     try:
         for record in records:
-            queue.append((record, pool.submit(call, command, record, timeout)))
+            queue.append((record, pool.submit(call, command, record, timeout, None, running)))
             if len(queue) >= jobs:
                 first, future = queue.popleft()
                 yield first, future.result
@@ -85,3 +92,5 @@ def call_each(
             yield first, future.result
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
+        for child in list(running):
+            stop(child)

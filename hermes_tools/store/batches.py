@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from hermes_tools.store import inuse
-from hermes_tools.store.db import Database, transaction
+from hermes_tools.store.db import Database, is_wal, transaction
 from hermes_tools.store.sessions import Conversation, Reader
 
 # A client that waits for the lock asks again in steps that grow with its waiting: 25 ms after it
 # has waited 50, up to 100 ms later (SQLite's own handler; the agent's jitter is 20–150 ms after a
 # second of that). So locks are short, and a pause is longer than the step that follows on one.
-HOLD = 0.070
+HOLD = 0.060
 PAUSE = 0.030
 
 Item = TypeVar("Item")
@@ -64,10 +64,11 @@ def batches(
     on the way. prepare: work on an item before its lock is taken. An item expected to need more
     than `max_lock` seconds is not acted on, `left` says what is told of it instead.
     """
-    at = 0
+    at, freed = 0, float("-inf")
     # Pages are written back between our transactions, not inside the lock of one.
     kept = db.execute("PRAGMA wal_autocheckpoint").fetchone()[0]
     db.execute("PRAGMA wal_autocheckpoint = 0").fetchone()
+    wal = is_wal(db)
     try:
         while at < len(items):
             weight = cost(items[at])
@@ -81,18 +82,17 @@ def batches(
                 end += 1
             batch = [prepare(item) for item in items[at:end]]
             at = end
+            time.sleep(max(0.0, freed + pause - time.monotonic()))
             with transaction(db):
                 started = time.monotonic()
                 now = moment(db, home)
                 done = [act(now, item) for item in batch]
             freed = time.monotonic()
+            if wal:  # at once, lest the next writer find so many pages that it does it itself
+                db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
             if weight:
                 speed = (speed + (freed - started) / weight) / 2
             yield from done
-            if db.execute("PRAGMA journal_mode").fetchone()[0] == "wal":
-                db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
-            if at < len(items):
-                time.sleep(max(0.0, pause - (time.monotonic() - freed)))
     finally:
         db.execute(f"PRAGMA wal_autocheckpoint = {kept}").fetchone()
 
