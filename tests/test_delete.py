@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import stores
+from scripts import need
 
 AUTH = "20260225_101500_a1b2c3"
 ROOT, MIDDLE, TIP = "20260226_090000_00aa11", "20260226_113000_00bb22", "20260226_150000_00cc33"
@@ -48,8 +49,11 @@ def test_a_conversation_goes_whole(run, store, name: str, ref: str) -> None:
     sound(path, before)
 
 
-@pytest.mark.parametrize("name", [*(f"v{n}" for n in range(1, 11)), "head-0", "head-1", "head-2",
-                                  "head-3", "head-pending", "head-stale", "nofts", "delete"])  # fmt: skip
+LAYOUTS = (*(f"v{n}" for n in range(1, 11)), "head-0", "head-1", "head-2", "head-3",
+           "head-pending", "head-stale", "nofts", "delete")  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
 def test_every_layout_stays_sound(run, store, name: str) -> None:
     path = store(name)
     before, had = stores.condition(path), ids(path)
@@ -82,7 +86,7 @@ def test_side_tables_and_prompts_go_what_must_stay_stays(run, store) -> None:
     assert ask(path, "SELECT key FROM state_meta WHERE key LIKE '%' || ?", stores.CJK) == [
         (f"receipt:{stores.CJK}",)
     ]
-    assert ask(path, "SELECT generation FROM conversation_generations") == [(7,)]
+    assert (7,) in ask(path, "SELECT generation FROM conversation_generations")
 
 
 def test_branches_stay_detached(run, store) -> None:
@@ -242,6 +246,8 @@ def test_hostile_ids_are_harmless(run, home, name: str) -> None:
 
 
 def test_export_first(run, store, tmp_path: Path) -> None:
+    need("export")
+    need("import")
     path, saved = store("v22"), tmp_path / "gone.jsonl"
     plain = run("export", "--db", path, AUTH, TIP).ok().stdout
     result = run("delete", "--db", path, AUTH, TIP, "--yes", "--export", saved).ok()
@@ -348,7 +354,7 @@ def test_b84_a_contentless_index(run, store) -> None:
         )
     before = ids(path)
     result = run("delete", "--db", path, AUTH, CHAT, "--yes")
-    assert result.status != 0 and "Traceback" not in result.stderr
+    assert "messages_fts_trigram" in result.gave(78).stderr
     assert ids(path) == before
     assert ask(path, "SELECT count(*) FROM messages WHERE session_id = ?", AUTH) == [(6,)]
 

@@ -181,6 +181,14 @@ def probe(db: Database, *, newer_schema: bool = False, messages: bool = True) ->
                 f"{db.path}: trigger {name} on {table} is unknown to this version; "
                 "--newer-schema writes all the same"
             )
+        for index in set(re.findall(r"\bDELETE\s+FROM\s+[\"'`\[]?(messages_fts\w*)", sql, re.I)):
+            create = schema.virtual.get(index, "")
+            without = re.search(r"\bcontent\s*=\s*(''|\"\")", create)
+            if without and "contentless_delete" not in create:
+                raise Unsupported(
+                    f"{db.path}: trigger {name} deletes from {index}, which keeps no text and "
+                    "cannot delete; hermes-session-check says how to mend it"
+                )
         for index in set(re.findall(r"\bINTO\s+[\"'`\[]?(messages_fts\w*)", sql, re.I)):
             if index not in schema.virtual and index not in schema.tables:
                 raise Unsupported(
