@@ -139,6 +139,29 @@ def lines(stream: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
             yield number, line
 
 
+def arriving(silence: float) -> Iterator[tuple[int, bytes] | None]:
+    """Numbered lines of a standard input that may never end, as they come; None each time nothing
+    has come for `silence` seconds. A last line without an end is taken when the input ends.
+    """
+    import select
+
+    handle = stdin().fileno()
+    rest, number = b"", 0
+    while True:
+        if not select.select([handle], [], [], silence)[0]:
+            yield None
+            continue
+        block = os.read(handle, 65536)
+        *whole, rest = (rest + block).split(b"\n")
+        if not block and rest:
+            whole, rest = [rest], b""
+        for found in lines(whole):
+            yield number + found[0], found[1]
+        number += len(whole)
+        if not block:
+            return
+
+
 def stdin() -> BinaryIO:
     """Standard input as bytes. Raises Usage where it is closed."""
     if sys.stdin is None:

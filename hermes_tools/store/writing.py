@@ -5,13 +5,21 @@ Every function is part of a transaction that its caller has open (store/db.py: t
 """
 
 import json
+import os
+import re
 import time
 from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
+from hermes_tools.store import inuse, lifecycle, titles
 from hermes_tools.store.db import Database, chunks, marks
-from hermes_tools.store.errors import Negative, Unsupported
+from hermes_tools.store.errors import Damaged, Negative, Unsupported
+from hermes_tools.store.lineage import Lineage
 from hermes_tools.store.messages import SENTINEL
+from hermes_tools.store.times import valid
 
 # What a message may carry besides its session and role; those that are JSON in the store.
 FIELDS = (
@@ -116,6 +124,76 @@ def calls(value: Any) -> int:
     return len(value) if isinstance(value, list) else 1
 
 
+# What a later release's message may carry besides; dropped where the store has no such column.
+LATER_FIELDS = ("platform_message_id", "observed", "api_content")
+TEXT_FIELDS = ("tool_call_id", "tool_name", "finish_reason", "reasoning", "reasoning_content",
+               "platform_message_id", "api_content")  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Message:
+    """A message on its way in: its role, its columns as they are stored, its tool calls."""
+
+    role: str
+    values: dict[str, Any]
+    calls: int
+
+
+def incoming(record: dict[str, Any]) -> Message:
+    """A message as people and programs write it: role and content (text, a list, an object), and
+    the other FIELDS; `name` stands for tool_name. Keys that are no part of a message are passed
+    over. JSON columns that are text are taken as they are stored. Raises Damaged.
+    """
+    role = record.get("role")
+    if not isinstance(role, str) or not role.strip():
+        raise Damaged("a message without a role")
+    found = {name: record.get(name) for name in (*FIELDS, *LATER_FIELDS)}
+    if role == "tool" and found["tool_name"] is None:
+        found["tool_name"] = record.get("name")
+    for name in TEXT_FIELDS:
+        if not isinstance(found[name], str | None):
+            raise Damaged(f"{name} is not text")
+    if not isinstance(found["content"], str | list | dict | None):
+        raise Damaged("content is neither text nor a list nor an object")
+    if "content" not in record and not any(found[name] for name in ("tool_calls", *REASONING)):
+        raise Damaged("a message without content")
+    for name in ("token_count", "observed"):
+        value = found[name]
+        if value is not None and not (isinstance(value, int) and 0 <= value < 1 << 63):
+            raise Damaged(f"{name} is not a count")
+    found["timestamp"] = moment(found["timestamp"])
+    number = 0
+    if isinstance(found["tool_calls"], str):
+        try:
+            number = calls(json.loads(found["tool_calls"]))
+        except ValueError:
+            raise Damaged("tool_calls is text that is no JSON") from None
+    elif isinstance(found["tool_calls"], list | None):
+        number = calls(found["tool_calls"])
+    else:
+        raise Damaged("tool_calls is not a list")
+    found["content"] = encode(found["content"])
+    for name in ("tool_calls", *JSON_FIELDS):
+        if not isinstance(found[name], str | list | dict | None):
+            raise Damaged(f"{name} is neither a list nor an object")
+        if not isinstance(found[name], str):
+            found[name] = json.dumps(found[name]) if found[name] else None
+    return Message(role, found, number)
+
+
+def moment(given: Any) -> float | None:
+    """Seconds of a number or an ISO date-time. Raises Damaged for what is no time."""
+    if given is None:
+        return None
+    found = valid(given)
+    if isinstance(given, str):
+        with suppress(ValueError, OverflowError, OSError):
+            found = valid(datetime.fromisoformat(re.sub("[zZ]$", "+00:00", given)).timestamp())
+    if found is None or isinstance(given, bool):
+        raise Damaged(f"timestamp {given!r} is no time")
+    return found
+
+
 def append(
     db: Database, session_id: str, role: str | None, values: dict[str, Any], tool_calls: int
 ) -> int:
@@ -155,6 +233,86 @@ def count(db: Database, session_id: str, messages: int, tool_calls: int) -> None
         "tool_call_count = tool_call_count + ? WHERE id = ?",
         (messages, tool_calls, session_id),
     )
+
+
+def add(db: Database, session_id: str, message: Message) -> int:
+    """An incoming message at the end of a session; its id."""
+    values = {
+        name: value for name, value in message.values.items()
+        if name not in LATER_FIELDS or db.schema.has("messages", name)
+    }  # fmt: skip
+    return append(db, session_id, message.role, values, message.calls)
+
+
+def require_open(db: Database, session_id: str, *, live: bool = False, first: bool = True) -> None:
+    """Refuse to add to a session that went on elsewhere, and unless `live` to one in use: leased,
+    its handoff under way, or at the `first` look routed and active. Raises Negative.
+    """
+    lineage = Lineage(db)
+    link = lineage.link(session_id)
+    if link is not None and link.end_reason == "compression":
+        tip = lineage.tip(session_id)
+        where = f"; it goes on in {tip}" if tip != session_id else ""
+        raise Negative(f"session {session_id}: ended by compression{where}")
+    if live:
+        return
+    use = inuse.look(db)
+    rows = lineage.chain(session_id)
+    word = next((use.leased[row] for row in rows if row in use.leased), None)
+    if word is None and inuse.handed(db, rows):
+        word = "handoff"
+    if word is None and first and any(row in use.routes for row in rows):
+        newest = max(map(lineage.newest, rows))
+        word = "routed" if use.now - newest < inuse.ROUTED_FOR else None
+    if word is not None:
+        raise Negative(f"session {session_id}: {inuse.REASONS[word]}; --live adds all the same")
+
+
+# What a continuation inherits from the session that it continues, as far as the store has it.
+INHERITED = ("user_id", "model", "model_config", "system_prompt", "system_prompt_hash", "cwd",
+             "git_branch", "git_repo_root", "profile_name")  # fmt: skip
+
+
+def begin(
+    db: Database, source: str | None, title: str | None, parent: str | None, *, live: bool = False
+) -> str:
+    """A new session; its id. With `parent` it continues that one, which ends by compression: it
+    inherits the source, what the agent is told, and the next title of the parent's line, unless
+    others are given. Raises Negative where the parent has ended or is in use.
+    """
+    session_id = new_id(db)
+    if parent is None:
+        assert source is not None
+        create(db, session_id, source)
+    else:
+        require_open(db, parent, live=live)
+        columns = [name for name in INHERITED if db.schema.has("sessions", name)]
+        own = "title" if db.schema.has("sessions", "title") else "NULL AS title"
+        row = db.execute(
+            f"SELECT source, ended_at, {own}, {', '.join(columns)} FROM sessions WHERE id = ?",
+            (parent,),
+        ).fetchone()
+        if row["ended_at"] is not None:
+            raise Negative(f"session {parent}: has ended; hermes-session-end --reopen opens it")
+        lifecycle.end(db, [parent], "compression", time.time())
+        create(db, session_id, source or row["source"], parent_session_id=parent)
+        db.execute(
+            f"UPDATE sessions SET {', '.join(f'{name} = ?' for name in columns)} WHERE id = ?",
+            (*(row[name] for name in columns), session_id),
+        )
+        if title is None and row["title"]:
+            title = titles.next_title(db, row["title"])
+    if title is not None:
+        titles.set_title(db, session_id, title)
+    return session_id
+
+
+def new_id(db: Database) -> str:
+    """An id of the agent's form that nobody has: local time and six hexadecimal digits."""
+    while True:
+        found = f"{time.strftime('%Y%m%d_%H%M%S')}_{os.urandom(3).hex()}"
+        if not db.execute("SELECT 1 FROM sessions WHERE id = ?", (found,)).fetchone():
+            return found
 
 
 def clear(db: Database, session_id: str) -> None:
