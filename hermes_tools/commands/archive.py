@@ -4,7 +4,7 @@ from typing import Annotated
 
 from hermes_tools.console import targets
 from hermes_tools.console.app import entry
-from hermes_tools.console.options import DryRun, Filters, Ids, Live, Output, Store, option
+from hermes_tools.console.options import Changing, DryRun, Filters, Ids, Live, Output, option
 from hermes_tools.store.batches import Moment, Outcome, act_on
 from hermes_tools.store.lifecycle import archive as hide
 from hermes_tools.store.lifecycle import require_archive
@@ -14,7 +14,7 @@ Undo = Annotated[bool, option("--undo", help="Bring archived conversations back.
 
 
 def archive(
-    filters: Filters, output: Output, store: Store,
+    filters: Filters, output: Output, store: Changing,
     ids: Ids = None, undo: Undo = False, dry_run: DryRun = False, live: Live = False,
 ) -> None:  # fmt: skip
     """Hide whole conversations from lists, or bring them back. Nothing is lost: titles and
@@ -31,7 +31,7 @@ def archive(
         one.archived = not undo
         return Outcome(one, f"would_{verb}" if dry_run else f"{verb}d")
 
-    with store.read() if dry_run else store.write(messages=False) as db:
+    with store.change(dry_run, messages=False) as db:
         require_archive(db)
         found = [target.one for target in targets.targets(db, named, filters, default)]
         done = act_on(db, found, change, home=store.place, live=live, dry_run=dry_run)

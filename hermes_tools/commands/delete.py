@@ -5,7 +5,7 @@ from typing import Annotated
 from hermes_tools.console import destroying, streams, targets
 from hermes_tools.console.app import entry
 from hermes_tools.console.destroying import Append, Export, Files
-from hermes_tools.console.options import DryRun, Ids, Live, Output, Store, Yes, option
+from hermes_tools.console.options import DryRun, Ids, Live, Output, Writing, Yes, option
 from hermes_tools.store.errors import Usage
 from hermes_tools.store.removal import Removal
 
@@ -24,7 +24,7 @@ MissingOk = Annotated[
 
 
 def delete(
-    output: Output, store: Store, ids: Ids = None,
+    output: Output, store: Writing, ids: Ids = None,
     segment: Segment = False, messages_only: MessagesOnly = False, files: Files = False,
     export: Export = None, append: Append = False, erase: Erase = False,
     yes: Yes = False, dry_run: DryRun = False, live: Live = False, missing_ok: MissingOk = False,

@@ -44,7 +44,7 @@ def deliver(
     For each: a fresh thread at the platform's home channel, a turn of the agent that sums up,
     its reply in the thread, and the thread's messages go to the session from then on.
     """
-    with store.write() as db:
+    with store.write(messages=False) as db:
         handoff.require(db)
         at_work = Worker(db, store.place, agent, deliver, agent_timeout, cmd_timeout)
         output.write(carried(at_work, once), told, store.quiet)

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from hermes_tools.console import targets
 from hermes_tools.console.app import entry
-from hermes_tools.console.options import DryRun, Filters, Ids, Live, Output, Store, option
+from hermes_tools.console.options import Changing, DryRun, Filters, Ids, Live, Output, option
 from hermes_tools.store import lifecycle
 from hermes_tools.store.batches import Moment, Outcome, act_on
 from hermes_tools.store.errors import Usage
@@ -19,7 +19,7 @@ Reopen = Annotated[bool, option("--reopen", help="Clear time and reason of the e
 
 
 def end(
-    filters: Filters, output: Output, store: Store, ids: Ids = None,
+    filters: Filters, output: Output, store: Changing, ids: Ids = None,
     reason: Reason = None, reopen: Reopen = False, dry_run: DryRun = False, live: Live = False,
 ) -> None:  # fmt: skip
     """End conversations, with their delegates. One that has ended keeps its time and reason.
@@ -50,7 +50,7 @@ def end(
             one.ended_at, one.end_reason = None if dry_run else at, one.end_reason or why
         return Outcome(one, "would_end" if dry_run else "ended")
 
-    with store.read() if dry_run else store.write(messages=False) as db:
+    with store.change(dry_run, messages=False) as db:
         default = filters.selection(archived="no")
         if default.ended is None:
             default = replace(default, ended=reopen)

@@ -56,7 +56,7 @@ def request(
     """
     patience(wait)
     platform = platform.strip().lower()
-    with store.write() as db:
+    with store.write(messages=False) as db:
         name = resolve(db, session)
         Platforms(store.place).require(platform)
         handoff.request(db, name, platform, live=live)
@@ -104,7 +104,7 @@ def wait(session: Session, output: Output, store: Store, wait: Wait = 60.0) -> S
 
 def cancel(session: Session, output: Output, store: Store, stuck: Stuck = False) -> None:
     """Withdraw a request that nobody has taken."""
-    with store.write() as db:
+    with store.write(messages=False) as db:
         name = resolve(db, session)
         one = handoff.get(db, name)
         if one.state == "running" and stuck:
@@ -119,7 +119,7 @@ def cancel(session: Session, output: Output, store: Store, stuck: Stuck = False)
 
 def claim(output: Output, store: Store, session: Perhaps = None) -> None:
     """Take a pending handoff, the oldest if none is named. Of several that try one succeeds."""
-    with store.write() as db:
+    with store.write(messages=False) as db:
         if session is not None:
             names = [resolve(db, session)]
         else:
@@ -133,7 +133,7 @@ def claim(output: Output, store: Store, session: Perhaps = None) -> None:
 
 def complete(session: Session, output: Output, store: Store) -> None:
     """Say that a claimed handoff is done."""
-    with store.write() as db:
+    with store.write(messages=False) as db:
         name = resolve(db, session)
         with transaction(db):
             done = handoff.complete(db, name)
@@ -143,7 +143,7 @@ def complete(session: Session, output: Output, store: Store) -> None:
 
 def fail(session: Session, output: Output, store: Store, error: Error = "failed") -> None:
     """Say that a claimed handoff did not work; it may be asked for again."""
-    with store.write() as db:
+    with store.write(messages=False) as db:
         name = resolve(db, session)
         refuse_unless(handoff.fail(db, name, error or "failed"), db, name, "not changed")
         output.write([record(db, handoff.get(db, name))], told, store.quiet)

@@ -23,7 +23,7 @@ def optimize(output: Output, store: Store, vacuum: Vacuum = False, live: Live = 
         inuse.require_no_gateway(store.place)
         with space.alone(store.path):
             pass  # refused before anything is done
-    with store.write() as db:
+    with store.write(messages=False) as db:
         before = space.report(db)
         mergeable = space.indexes(db)
         for index in db.schema.virtual:

@@ -5,7 +5,7 @@ from typing import Annotated
 from hermes_tools.console import destroying, pruning, targets
 from hermes_tools.console.app import entry
 from hermes_tools.console.destroying import Append, Export, Files
-from hermes_tools.console.options import DryRun, Filters, Live, Output, Store, Yes, option
+from hermes_tools.console.options import DryRun, Filters, Live, Output, Writing, Yes, option
 from hermes_tools.store.errors import Usage
 from hermes_tools.store.removal import Removal
 from hermes_tools.store.retention import choose, routed
@@ -35,7 +35,7 @@ Auto = Annotated[
 
 
 def prune(
-    filters: Filters, output: Output, store: Store, plan: Plan = None,
+    filters: Filters, output: Output, store: Writing, plan: Plan = None,
     keep_last: KeepLast = 0, until_size: UntilSize = None, max_lock: MaxLock = None,
     files: Files = False, export: Export = None, append: Append = False, auto: Auto = False,
     yes: Yes = False, dry_run: DryRun = False, live: Live = False,

@@ -61,7 +61,7 @@ def reset(
         return
     surroundings = {"HERMES_HOME": str(place)}
     words = {**inuse.REASONS, **resets.REASONS}
-    with store.write() as db:
+    with store.write(messages=False) as db:
 
         def act() -> Iterator[Record]:
             for one in found:

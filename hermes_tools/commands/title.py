@@ -7,7 +7,7 @@ import typer
 
 from hermes_tools.console import naming, streams, targets, text
 from hermes_tools.console.app import entry
-from hermes_tools.console.options import DryRun, Filters, Live, Output, Store, chosen, option
+from hermes_tools.console.options import Changing, DryRun, Filters, Live, Output, chosen, option
 from hermes_tools.console.shell import CmdTimeout
 from hermes_tools.console.streams import Named, Record
 from hermes_tools.store import titles
@@ -53,7 +53,7 @@ Jobs = Annotated[
 
 
 def title(
-    filters: Filters, output: Output, store: Store, session: Session = None, words: Words = None,
+    filters: Filters, output: Output, store: Changing, session: Session = None, words: Words = None,
     clear: Clear = False, next: Next = False, auto_number: AutoNumber = False,
     set_from: SetFrom = None, untitled: Untitled = False, title_cmd: TitleCmd = None,
     jobs: Jobs = 1, cmd_timeout: CmdTimeout = 120.0, dry_run: DryRun = False, live: Live = False,

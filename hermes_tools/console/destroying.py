@@ -38,17 +38,17 @@ LONG = 4_000_000  # bytes; conversations beyond go last
 @contextmanager
 def opened(store: Store, dry_run: bool, alone: bool = False) -> Iterator[Database]:
     """The store for reading in a dry run, else for writing, with `alone` nobody else in it."""
-    if dry_run:
-        with store.read() as db:
-            yield db
-    elif alone:
+    if alone and not dry_run:
         store.say(f"store {store.path}")
+        newer, detach = store.permits
         with inuse.alone(store.path, "--erase") as db:
             schema.require_store(db)
-            schema.probe(db)
+            schema.probe(db, newer_schema=newer, detach_cjk=detach)
+            if detach:
+                store.detach(db)
             yield db
     else:
-        with store.write() as db:
+        with store.change(dry_run) as db:
             yield db
 
 

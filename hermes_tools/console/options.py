@@ -16,7 +16,7 @@ import typer
 from hermes_tools.console import streams, text
 from hermes_tools.console.streams import Record
 from hermes_tools.store import home as places
-from hermes_tools.store import times
+from hermes_tools.store import schema, times
 from hermes_tools.store.db import Database, reader, writer
 from hermes_tools.store.errors import Damaged, NotFound, StoreError, Usage
 from hermes_tools.store.selection import Selection
@@ -144,10 +144,41 @@ class Store:
         of sessions will change, so that no index needs to be writable.
         """
         self.say(f"store {self.path}")
+        newer, detach = self.permits
         with writer(
-            self.path, self.timeout, newer_schema=newer_schema, messages=messages
-        ) as connection:
+            self.path, self.timeout, newer_schema=newer_schema or newer, messages=messages,
+            detach_cjk=detach,
+        ) as connection:  # fmt: skip
+            if detach:
+                self.detach(connection)
             yield connection
+
+    @contextmanager
+    def change(self, dry_run: bool, *, messages: bool = True) -> Iterator[Database]:
+        """The store for writing; in a dry run for reading, but refused for the same reasons."""
+        if not dry_run:
+            with self.write(messages=messages) as connection:
+                yield connection
+            return
+        newer, detach = self.permits
+        with self.read() as connection:
+            schema.probe(connection, newer_schema=newer, messages=messages, detach_cjk=detach)
+            yield connection
+
+    @property
+    def permits(self) -> tuple[bool, bool]:
+        """Whether --newer-schema and --detach-cjk were given."""
+        return False, False
+
+    def detach(self, connection: Database) -> None:
+        """Take a cjk index without its tokenizer out of the way, and say so."""
+        from hermes_tools.store.detach import detach_cjk
+
+        if detach_cjk(connection):
+            streams.complain(
+                f"{self.path}: {schema.CJK} was set aside; the agent's own "
+                "'hermes sessions optimize-storage' builds it anew"
+            )
 
     def each(
         self, all_profiles: bool, selection: Selection | None = None
@@ -183,6 +214,39 @@ class Store:
                 yield name, connection
         if lacking and len(lacking) == len(found):
             raise lacking[0]
+
+
+NewerSchema = Annotated[
+    bool,
+    _store("--newer-schema", help="Write although a trigger or index is unknown to this version."),
+]
+DetachCjk = Annotated[
+    bool, _store("--detach-cjk", help="Set aside a cjk index whose tokenizer is not here.")
+]
+
+
+@dataclass(repr=False, eq=False)
+class Changing(Store):
+    """A store whose sessions are changed, not their messages."""
+
+    newer_schema: NewerSchema = False
+
+    @property
+    def permits(self) -> tuple[bool, bool]:
+        """Whether --newer-schema and --detach-cjk were given."""
+        return self.newer_schema, False
+
+
+@dataclass(repr=False, eq=False)
+class Writing(Changing):
+    """A store whose messages are written or removed."""
+
+    detach_cjk: DetachCjk = False
+
+    @property
+    def permits(self) -> tuple[bool, bool]:
+        """Whether --newer-schema and --detach-cjk were given."""
+        return self.newer_schema, self.detach_cjk
 
 
 @dataclass(repr=False, eq=False)

@@ -132,8 +132,9 @@ def reader(path: Path, timeout: float = 10.0) -> Iterator[Database]:
 
 @contextmanager
 def writer(
-    path: Path, timeout: float = 10.0, *, newer_schema: bool = False, messages: bool = True
-) -> Iterator[Database]:
+    path: Path, timeout: float = 10.0, *, newer_schema: bool = False, messages: bool = True,
+    detach_cjk: bool = False,
+) -> Iterator[Database]:  # fmt: skip
     """The store for writing: foreign keys on, tokenizers and triggers probed before any write.
 
     messages: whether messages will change, and with them the indexes. Raises Unsupported where
@@ -142,7 +143,9 @@ def writer(
     with closing(connect(path, "rw", timeout, LOCK_WAIT)) as db:
         db.execute("PRAGMA foreign_keys = ON")
         schema.require_store(db)
-        schema.probe(db, newer_schema=newer_schema, messages=messages)
+        schema.probe(
+            db, newer_schema=newer_schema, messages=messages, detach_cjk=detach_cjk
+        )
         yield db
 
 

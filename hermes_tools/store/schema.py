@@ -166,10 +166,14 @@ def has_tokenizer(spec: str) -> bool:
         memory.close()
 
 
-def probe(db: Database, *, newer_schema: bool = False, messages: bool = True) -> None:
+def probe(
+    db: Database, *, newer_schema: bool = False, messages: bool = True, detach_cjk: bool = False
+) -> None:
     """Before any write: every trigger it would set off is known, the FTS tables they write exist
     and their tokenizers load. Without `messages` only rows of sessions will change, which no index
-    is made of (store-facts 1.7). Raises Unsupported.
+    is made of; with `detach_cjk` the cjk index will be out of the way (store-facts 1.7).
+
+    Raises Unsupported.
     """
     schema = db.schema
     touched = ("messages", "sessions") if messages else ("sessions",)
@@ -195,6 +199,8 @@ def probe(db: Database, *, newer_schema: bool = False, messages: bool = True) ->
                     f"{db.path}: trigger {name} writes into {index}, which is gone; "
                     "hermes-session-check says how to mend it"
                 )
+            if index == CJK and detach_cjk:
+                continue
             spec = tokenizer(schema.virtual.get(index, ""))
             if not has_tokenizer(spec):
                 raise Unsupported(
