@@ -1,5 +1,6 @@
 """hermes-session-reset: apply the reset policy to gateway sessions"""
 
+import sys
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -54,8 +55,8 @@ def reset(
         output.write([record(one, "would_", now) for one in found], table, store.quiet)
         return
     number = sum(one.skip is None for one in found)
-    nothing_to_ask = number == 0 and streams.stdin().isatty()
-    confirm(f"reset {text.count(number, 'session')} of {place}", yes or nothing_to_ask)
+    if number or not (sys.stdin and sys.stdin.isatty()):
+        confirm(f"reset {text.count(number, 'session')} of {place}", yes)
     if not number:
         output.write([record(one) for one in found], table, store.quiet)
         return

@@ -152,5 +152,5 @@ def _mapped(home: Path, name: str) -> str | None:
         value = json.loads(file.read_text("utf-8"))
     except (OSError, ValueError):
         return None
-    return _bare(str(value)) if isinstance(value, str | int) else None
+    return _bare(str(value)) if isinstance(value, str) or type(value) is int else None
 
