@@ -132,7 +132,8 @@ def test_a_later_store_is_taken_as_it_is(name: str, store: Callable[[str], Path]
             with pytest.raises(sqlite3.OperationalError, match="tokenizer"):
                 db.append_message("new", "user", "kangaroo")
         else:
-            db.append_message("new", "user", "kangaroo")
+            newest = db.append_message("new", "user", "kangaroo")
+            assert sql(path, "SELECT max(id) FROM messages") == [(newest,)]
             assert [one["session_id"] for one in db.search_messages("kangaroo")] == ["new"]
             assert db.delete_session("new")
             assert db.search_messages("kangaroo") == []
@@ -532,6 +533,23 @@ def test_fifteen_tries(db: SessionDB, monkeypatch: pytest.MonkeyPatch) -> None:
             db.end_session("a", "x")
     ours = [pause for pause in pauses if 0.02 <= pause <= 0.15]
     assert len(pauses) == len(ours) == 14
+
+
+def test_processes_that_open_a_missing_store_at_once_share_it(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "state.db"
+    code = (
+        "import sys; from hermes_tools import SessionDB; name = sys.argv[2]\n"
+        "db = SessionDB(sys.argv[1]); db.create_session(name, 'cli')\n"
+        "for _ in range(5): db.append_message(name, 'user', 'x')\n"
+    )
+    started = [
+        subprocess.Popen([sys.executable, "-c", code, str(path), str(number)])
+        for number in range(6)
+    ]
+    assert [one.wait(timeout=120) for one in started] == [0] * 6
+    with SessionDB(path) as db:
+        assert (db.session_count(), db.message_count()) == (6, 30)
+    sound(path)
 
 
 def test_a_store_that_another_process_upgrades_is_read_anew(

@@ -258,6 +258,11 @@ WITH RECURSIVE chain(root, id) AS (
     JOIN sessions c ON c.parent_session_id = p.id AND c.started_at >= p.ended_at
 )
 """
+NEWEST = """
+JOIN (SELECT chain.root, max(COALESCE(
+    (SELECT max(m.timestamp) FROM messages m WHERE m.session_id = t.id), t.started_at)) AS newest
+FROM chain JOIN sessions t ON t.id = chain.id GROUP BY chain.root) a ON a.root = s.rowid
+"""
 # At the end of the projection: what is the tip's own (store-facts 3.5).
 OF_TIP = ("id", "ended_at", "end_reason", "message_count", "tool_call_count", "title",
           "last_active", "preview", "model", "system_prompt")  # fmt: skip
@@ -284,17 +289,12 @@ def listed(
     if not_sources:
         where.append(f"s.source NOT IN ({marks(not_sources)})")
         values += not_sources
-    order = "s.started_at DESC, s.rowid"
+    order, joined = "s.started_at DESC, s.rowid", ""
     if by_activity:
-        chained = (
-            "(SELECT max(COALESCE((SELECT max(m.timestamp) FROM messages m "
-            "WHERE m.session_id = t.id), t.started_at)) "
-            "FROM chain JOIN sessions t ON t.id = chain.id WHERE chain.root = s.rowid)"
-        )
-        order = f"{chained} DESC, s.started_at DESC, s.id DESC"
+        order, joined = "a.newest DESC, s.started_at DESC, s.id DESC", NEWEST
     # by rowid: the column `id` allows NULL
     found = db.execute(
-        f"{CHAINED if by_activity else ''}SELECT s.rowid FROM sessions s "
+        f"{CHAINED if by_activity else ''}SELECT s.rowid FROM sessions s {joined}"
         f"WHERE {' AND '.join(where)} ORDER BY {order} LIMIT ? OFFSET ?",
         (*values, limit, offset),
     ).fetchall()

@@ -95,7 +95,7 @@ def browse(db: Database, limit: Any, current: str | None) -> Answer:
     """The newest conversations, the caller's own left out."""
     most, own = number("limit", limit, LIMIT, MOST), root(db, current)
     lineage, results = Lineage(db), list[dict[str, Any]]()
-    for one in conversations(db, OPEN_TO_ALL):
+    for one in conversations(db, OPEN_TO_ALL, few=True):
         if own is None or lineage.conversation(one.root) != own:
             results.append(one.record())
             if len(results) == most:
