@@ -21,12 +21,12 @@ import re
 import sqlite3
 import unicodedata
 from collections.abc import Iterable, Iterator
-from itertools import islice, product
+from itertools import islice, product, zip_longest
 from typing import Any
 
 from hermes_tools.store import schema
 from hermes_tools.store.db import Database, code
-from hermes_tools.store.query import FOLD, MARKS, And, Node, Or, Term
+from hermes_tools.store.query import FOLD, MARKS, WORDISH, And, Node, Or, Term
 
 # (id, True) names a message; (id, False) says that no id above it is to come any more, so that a
 # scan that finds nothing does not hold up the others.
@@ -35,12 +35,21 @@ Steps = Iterator[Step]
 
 MAPPED = 1 << 32  # a scan reads pages in place: half the time
 WINDOW = 4000  # rows of one step of a scan: it can be interrupted there, and stopped early
-FEW = 2000  # ids that are sooner tested one by one than intersected
+FEW = 500  # ids that are sooner tested one by one than intersected
+MANY = 3000  # messages with a word's letters, above which its neighbours are looked at first
+LETTERS = 300  # letters of other scripts in a store, above which they are not gone through
 FREQUENT = 20_000  # places of a short term, above which a scan finds enough at once
 PHRASES = 8000  # alternatives of three letters in one question to the trigram index
 CUT = 8192  # characters of a tool row that newer layouts index
 # A line break, tab … in JSON text is a letter at the front of the next word.
 ESCAPED = "ntrbf"
+
+# White space between the words of a phrase whose ends touch another script.
+GAPS = (" ", "\n", "\t", "  ", "\n\n", "\r\n")
+# Blocks of marks that end a word for the word index (all older than its Unicode 6.1).
+SEPARATORS = (("\u2000", "\u2064"), ("\u2190", "\u23f3"), ("\u2500", "\u26ff"),
+              ("\u3000", "\u3004"))  # fmt: skip
+JUDGED = 300  # messages with a word, above which a search ends before it has seen all
 
 Condition = tuple[str, tuple[Any, ...]]
 
@@ -119,16 +128,68 @@ class Routes:
         words = word_query(term)
         rest = [self._escaped_glue(term)]
         trigrams = inside_query(term)
-        if trigrams is None:
-            rest.append(self._scan(glued(term)))
-        else:
+        beside = self._beside(term) if self._common(term) else None
+        if beside is not None:
+            rest.append(beside)
+        elif trigrams is not None:
             rest.append(
                 difference(self._match(schema.TRIGRAM, trigrams), self._match(schema.WORDS, words))
             )
+        if trigrams is None and beside is None:
+            rest.append(self._scan(glued(term)))
+        else:
             rest += self._left_out(glued(term))
         if self.cut and self.wants("tool"):
             rest.append(self._scan(("m.role = 'tool' AND length(m.content) > 8000", ())))
         return self._match(schema.WORDS, words), rest
+
+    def _common(self, term: Term) -> bool:
+        """Whether the letters of a word stand in many messages, and the word itself in few."""
+        text = max(term.text.split(" "), key=len)
+        if len(text) < 2 or not text.isalnum():
+            return False
+
+        def some(table: str, query: str) -> int:
+            return len(list(islice(self._match(table, query), MANY)))
+
+        if len(text) > 2 and some(schema.TRIGRAM, quoted(text)) < MANY:
+            return False
+        return some(schema.WORDS, word_query(term)) < JUDGED
+
+    def _beside(self, term: Term) -> Steps | None:
+        """Messages in which a word touches a letter of another script, from the trigrams that
+        hold both; None in a store with many such letters.
+        """
+        letters = self._letters()
+        if letters is None:
+            return None
+        first, last = term.text[:2], term.text[-2:]
+        if " " in first + last:
+            return None
+        phrases = [letter + first for letter in letters] if WORDISH[first[0]] else []
+        phrases += [last + letter for letter in letters] if WORDISH[last[-1]] else []
+        accents = accented(max(term.text.split(" "), key=len))
+        phrases += accents
+        return self._match(schema.TRIGRAM, any_of(phrases)) if phrases else iter(())
+
+    def _letters(self) -> list[str] | None:
+        """What may stand beside a word and not end it for the word index: letters of scripts that
+        are not Latin, and younger symbols; as they begin a trigram. None if there are many.
+        """
+        found: list[str] = []
+        at = "\x80"
+        while len(found) < LETTERS:
+            rows = self._vocabulary(
+                schema.TRIGRAM, "row", "SELECT term FROM temp.{} WHERE term >= ? LIMIT 1", (at,)
+            )
+            if not rows:
+                return found
+            letter = rows[0][0][0]
+            block = next((end for start, end in SEPARATORS if start <= letter <= end), letter)
+            if block == letter and not WORDISH[letter]:
+                found.append(letter)
+            at = chr(ord(block) + 1)
+        return None
 
     def _escaped_glue(self, term: Term) -> Steps:
         """Words right behind an escaped letter (`\\u2014word` is one word of the index), where the
@@ -385,9 +446,10 @@ def word_query(term: Term) -> str:
         # "a b" with the gap an escaped line break: its words in any order, one of them changed
         heads = [part for gap in gaps if (part := (re.findall(r"[0-9a-z]+", gap) or [""])[0])]
         for number, head in enumerate(heads[1:], 1):
-            changed = " OR ".join(f'"{letter}{head}"*' for letter in ESCAPED)
+            stars = [star if at == len(heads) - 1 else "" for at in range(len(heads))]
+            changed = " OR ".join(f'"{letter}{head}"{stars[number]}' for letter in ESCAPED)
             others = [
-                "(" + " OR ".join(f'"{letter}{one}"*' for letter in ("", *ESCAPED)) + ")"
+                "(" + " OR ".join(f'"{letter}{one}"{stars[at]}' for letter in ("", *ESCAPED)) + ")"
                 for at, one in enumerate(heads) if at != number
             ]  # fmt: skip
             phrases.append(f"(({changed}) AND {' AND '.join(others)})")
@@ -428,18 +490,33 @@ def inside_query(term: Term) -> str | None:
     index keeps (two marks on one letter, or a neighbour of another script); None for fewer than
     three letters.
     """
-    piece = max(term.text.split(" "), key=len)
-    if len(piece) < 3:
+    pieces = term.text.split(" ")
+    if max(map(len, pieces)) < 3:
         return None
-    phrases = {piece: None}
-    for at in (*range(0, len(piece) - 2, 3), len(piece) - 3):
+    gaps = product(GAPS, repeat=len(pieces) - 1) if len(pieces) < 4 else (
+        (gap,) * (len(pieces) - 1) for gap in GAPS
+    )  # fmt: skip
+    whole = ["".join(interleaved(pieces, gap)) for gap in gaps]
+    return any_of([*dict.fromkeys(whole), *accented(max(pieces, key=len))])
+
+
+def interleaved(pieces: list[str], gaps: Iterable[str]) -> Iterator[str]:
+    """Pieces with gaps between."""
+    for piece, gap in zip_longest(pieces, gaps, fillvalue=""):
+        yield piece
+        yield gap
+
+
+def accented(piece: str) -> list[str]:
+    """Three letters each of a word, with an accent on one of them."""
+    phrases: dict[str, None] = {}
+    for at in (*range(0, len(piece) - 2, 3), len(piece) - 3) if len(piece) > 2 else ():
         window = piece[at : at + 3]
         for number, letter in enumerate(window):
             for other in variants(letter):
-                phrases[window[:number] + other + window[number + 1 :]] = None
-        del phrases[window]
-    phrases[piece] = None
-    return any_of(phrases)
+                if other != letter:
+                    phrases[window[:number] + other + window[number + 1 :]] = None
+    return list(phrases)
 
 
 def any_of(phrases: Iterable[str]) -> str:

@@ -3,7 +3,7 @@
 import math
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import orjson
@@ -13,8 +13,8 @@ from hermes_tools.store.db import Database, chunks, code, marks
 from hermes_tools.store.errors import NotFound, Unsupported, Usage
 from hermes_tools.store.query import Node, Term
 from hermes_tools.store.routes import Routes, Unusable
-from hermes_tools.store.selection import Selection, same
-from hermes_tools.store.sessions import Conversation, Reader
+from hermes_tools.store.selection import Selection, same, three
+from hermes_tools.store.sessions import Reader
 from hermes_tools.store.times import iso, valid
 
 ROLES = ("user", "assistant")
@@ -54,6 +54,7 @@ class Hit:
     whole: bool = False
     summary: bool = False
     kind: str = "message"
+    title: str = ""
     root: str = ""
     score: float = 0.0
     raw: int = 0
@@ -75,7 +76,6 @@ class Found:
     hits: list[Hit]
     total: int | None
     why: str | None = None
-    conversations: dict[str, Conversation] = field(default_factory=dict)
 
     @property
     def cut(self) -> bool:
@@ -174,10 +174,12 @@ class Searcher:
     def __init__(self, db: Database, asked: Asked, reader: Reader | None = None) -> None:
         self.db, self.asked = db, asked
         self.reader = reader or Reader(db)
-        self.conversations: dict[str, Conversation] = {}
         self._allowed: dict[str, str | None] = {}
         self._terms = query.terms(asked.plan) if asked.plan else []
         self._whole = query.fold(query.composed(asked.typed)) if len(self._terms) > 1 else ""
+        # Times are of messages here.
+        self._filters = replace(asked.selection, after=None, before=None)
+        self._plain = replace(self._filters, archived="any", internal="any") == Selection()
         conditions: list[str] = ["1"]
         self._values: list[Any] = []
         if asked.roles:
@@ -216,7 +218,7 @@ class Searcher:
             ordered = self._grouped(list(best.values()))
         total = len(ordered) if whole else None
         limit = self.asked.limit or len(ordered)
-        return Found(ordered[:limit], total, why, self.conversations)
+        return Found(ordered[:limit], total, why)
 
     def _answers(self) -> tuple[list[Hit], bool, str | None]:
         """(hits, whether these are all, why an index was not asked). An index that turns out to be
@@ -309,26 +311,31 @@ class Searcher:
         )  # fmt: skip
 
     def allowed(self, session_id: str) -> str | None:
-        """The lineage root of a session that the filters take; None for one they do not."""
+        """The lineage root of a session that the filters take; None for one they do not, or whose
+        row is gone (hermes-session-check names its messages).
+        """
         if session_id not in self._allowed:
-            if len(self._allowed) == 100:
+            if not self._plain and len(self._allowed) == 200:
                 self.reader.preload()  # many sessions: one large query instead of small ones
             try:
-                one = self.reader.conversation(session_id, preview=False)
-            except NotFound:  # a message whose session is gone; hermes-session-check names it
-                self._allowed[session_id] = None
-                return None
-            root = self.reader.lineage.conversation(session_id)
-            wanted = self.asked.selection
-            if wanted.after is not None or wanted.before is not None:
-                from dataclasses import replace
-
-                wanted = replace(wanted, after=None, before=None)  # those are of messages here
-            taken = wanted.takes(one) and root != self.asked.not_in
-            self._allowed[session_id] = root if taken else None
-            if taken:
-                self.conversations[session_id] = one
+                taken = self._takes(session_id)
+            except NotFound:
+                taken = False
+            root = self.reader.lineage.conversation(session_id) if taken else None
+            self._allowed[session_id] = root if root != self.asked.not_in else None
         return self._allowed[session_id]
+
+    def _takes(self, session_id: str) -> bool:
+        """Whether the filters take the conversation of a session that has messages. Without any
+        but the defaults, what they need stands in two rows.
+        """
+        if not self._plain:
+            return self._filters.takes(self.reader.conversation(session_id, preview=False))
+        chain = self.reader.lineage.chain(session_id)
+        tip = self.reader.row(chain[-1])
+        behind = self.reader.behind(chain[0], tip["source"], bool(tip["hidden"]))
+        filters = self._filters
+        return three(filters.archived, bool(tip["archived"])) and three(filters.internal, behind)
 
     def _cron(self, root: str) -> bool:
         link = self.reader.lineage.link(root)
@@ -360,6 +367,7 @@ class Searcher:
         with a digit among them).
         """
         found: dict[str, str] = {}
+        titles: dict[str, str] = {}
         plan = self.asked.plan
         assert plan is not None
         if isinstance(plan, Term) and len(plan.typed) >= 6 and any(map(str.isdigit, plan.typed)):
@@ -369,15 +377,17 @@ class Searcher:
             for session_id, title in self._titles():
                 if query.matches(plan, [query.fold(query.composed(title))]):
                     found.setdefault(session_id, "session_title")
+                    titles[session_id] = title
         hits = []
         for session_id, kind in found.items():
             root = self.allowed(session_id)
             if root is None:
                 continue
-            first = self.first(self.conversations[session_id].rows, session_id)
+            first = self.first(self.reader.lineage.chain(session_id), session_id)
             if first is not None:
                 hits.append(Hit(first["id"], first["session_id"], first["role"],
-                                first["timestamp"], kind=kind, root=root))  # fmt: skip
+                                first["timestamp"], kind=kind, root=root,
+                                title=titles.get(session_id, session_id)))  # fmt: skip
         return hits
 
     def _titles(self) -> Iterator[tuple[str, str]]:
@@ -633,10 +643,10 @@ def discoveries(
     for hit in hits:
         one, around = reader.row(hit.session_id), wide[hit.id]
         if hit.kind == "session_title":
-            title = found.conversations[hit.session_id].title or ""
-            line = snippet(query.composed(title), terms) or title
+            line = snippet(query.composed(hit.title), terms) or hit.title
         elif hit.kind == "session_id":
-            line = hit.session_id.replace(asked.typed, f"{OPEN}{asked.typed}{CLOSE}")
+            typed = terms[0].typed
+            line = hit.title.replace(typed, f"{OPEN}{typed}{CLOSE}", 1)
         else:
             line = snippets[hit.id] if hit.id in snippets else shown(around.anchor, terms)
         yield {

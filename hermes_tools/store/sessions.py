@@ -180,15 +180,20 @@ class Reader:
 
     def _internal(self, one: Conversation) -> bool:
         """Runs that nobody talked to: by source, by lineage mark, hidden, or an empty ghost."""
-        if same(one.source) in INTERNAL_SOURCES or one.hidden:
+        if self.behind(one.root, one.source, one.hidden):
             return True
-        link = self.lineage.link(one.root)
-        if link and link.marks.get("_delegate_from"):
-            parent = link.parent
-            if link.marks["_delegate_from"] in (parent, "__orphaned__") or parent is None:
-                return True
         ghost = one.message_count == 0 and not one.title and one.source != "cron"
         return ghost and not self._stored(one.rows)
+
+    def behind(self, root: str, source: str | None, hidden: bool) -> bool:
+        """Whether a chain is a run behind the scenes: by source, by mark, or hidden."""
+        if same(source) in INTERNAL_SOURCES or hidden:
+            return True
+        link = self.lineage.link(root)
+        if link is None or not link.marks.get("_delegate_from"):
+            return False
+        mark = link.marks["_delegate_from"]
+        return mark in (link.parent, "__orphaned__") or link.parent is None
 
     def _stored(self, ids: list[str]) -> bool:
         any_row = "SELECT 1 FROM messages WHERE session_id = ? LIMIT 1"
