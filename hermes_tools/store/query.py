@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from hermes_tools.store.errors import Usage
 
 OPERATORS = ("AND", "OR", "NOT")
-LONGEST = 10_000  # characters of a query
+LONGEST = 100_000  # characters of a query
 MOST = 200  # terms of a query
 
 # The accents that the word index drops inside a word (SQLite's unicode61); it takes every other

@@ -40,6 +40,7 @@ MANY = 3000  # messages with a word's letters, above which its neighbours are lo
 LETTERS = 300  # letters of other scripts in a store, above which they are not gone through
 FREQUENT = 20_000  # places of a short term, above which a scan finds enough at once
 PHRASES = 8000  # alternatives of three letters in one question to the trigram index
+LONG = 60  # letters of a term that the trigram index is asked for
 CUT = 8192  # characters of a tool row that newer layouts index
 # A line break, tab … in JSON text is a letter at the front of the next word.
 ESCAPED = "ntrbf"
@@ -69,6 +70,7 @@ class Routes:
         self.roles = frozenset(roles)
         self.why = scan or unusable(db)
         self._sentinels: list[int] | None = None
+        self._accents: list[str] | None = None
         if self.why is None:
             self._learn()
 
@@ -126,7 +128,7 @@ class Routes:
 
     def _word(self, term: Term) -> tuple[Steps | None, list[Steps]]:
         words = word_query(term)
-        rest = [self._escaped_glue(term)]
+        rest = [self._escaped_glue(term), self._escaped_accents(term)]
         trigrams = inside_query(term)
         beside = self._beside(term) if self._common(term) else None
         if beside is not None:
@@ -196,7 +198,8 @@ class Routes:
         trigram index does not see them.
         """
         sentinels = self.sentinels()
-        if self.trigram_has_calls and len(sentinels) <= 50:
+        some = sentinels if len(sentinels) <= 50 else []
+        if self.trigram_has_calls and some == sentinels:
             return numbered(sentinels)
         first = term.parts[0]
         like = "substr(term, 6, ?) = ?" if term.prefix or len(term.parts) > 1 else (
@@ -207,7 +210,25 @@ class Routes:
             f"AND {like}", (len(first), first),
         )  # fmt: skip
         query = " OR ".join(f'"{row[0]}"' for row in found)
-        return self._match(schema.WORDS, query) if query else iter(())
+        behind = self._match(schema.WORDS, query) if query else iter(())
+        return heapq.merge(numbered(some), behind, reverse=True)
+
+    def _escaped_accents(self, term: Term) -> Steps:
+        """Words with an accented letter that is escaped: `caf\\u00e9`."""
+        if self._accents is None:
+            self._accents = [
+                row[0]
+                for low, high in (("u00c", "u025"), ("u1e", "u1f"))
+                for row in self._vocabulary(
+                    schema.WORDS, "row", "SELECT term FROM temp.{} WHERE term >= ? AND term < ?",
+                    (low, high),
+                )
+            ]  # fmt: skip
+        tokens = [
+            token for token in self._accents
+            if re.match("u[0-9a-f]{4}", token) and FOLD[int(token[1:5], 16)] in term.text
+        ]  # fmt: skip
+        return self._match(schema.WORDS, any_of(tokens)) if tokens else iter(())
 
     # --- substrings
 
@@ -230,12 +251,16 @@ class Routes:
         """
         if not self.inline or " " in term.text:
             return None
-        choices = list(product(*map(variants, term.text)))
-        if len(choices) > 60:
+        starts = list(map("".join, product(*map(variants, term.text))))
+        if len(starts) > 60:
             return None
         found: set[int] = set()
-        for choice in choices:
-            start = "".join(choice)
+        apart = in_parts(term.text)
+        if apart is not None and len(apart) > 2:
+            found.update(id_ for id_, _ in self._match(schema.TRIGRAM, quoted(apart)))
+        elif apart is not None:
+            starts.append(apart)
+        for start in starts:
             rows = self._vocabulary(
                 schema.TRIGRAM, "instance",
                 "SELECT doc FROM temp.{} WHERE term >= ? AND term < ? LIMIT ?",
@@ -268,9 +293,7 @@ class Routes:
             units = {unit for form in both_cases for unit in escapes(form)[:1]}
             needs.append(" OR ".join(f'"{unit}"*' for unit in sorted(units)))
         if not needs:
-            if term.text.isascii():
-                return iter(())
-            needs = [" OR ".join(f'"u{block}"*' for block in ("00", "01", "02", "1e"))]
+            return self._escaped_accents(term)
         return self._match(schema.WORDS, " AND ".join(f"({need})" for need in needs))
 
     # --- what both need
@@ -458,17 +481,15 @@ def word_query(term: Term) -> str:
 
 def trigram_query(term: Term) -> str | None:
     """Messages with the letters of a term, for the trigram index; None for fewer than three."""
-    pieces_ = [piece for piece in term.text.split(" ") if len(piece) >= 3]
+    pieces_ = [piece[:LONG] for piece in term.text.split(" ") if len(piece) >= 3]
     if not pieces_:
         return None
     needs = []
     for piece in pieces_:
         choices = [variants(letter) for letter in piece]
         if all(len(choice) == 1 for choice in choices):
-            needs.append(quoted(piece))
-            apart = unicodedata.normalize("NFD", piece)
-            if apart != piece and not set(apart) & MARKS:  # Hangul, kana: stored in one or in parts
-                needs[-1] = f"({needs[-1]} OR {quoted(apart)})"
+            apart = in_parts(piece)
+            needs.append(f"({any_of([piece] if apart is None else [piece, apart])})")
             continue
         windows = []
         for at in dict.fromkeys((*range(0, len(piece) - 2, 3), len(piece) - 3)):
@@ -490,7 +511,7 @@ def inside_query(term: Term) -> str | None:
     index keeps (two marks on one letter, or a neighbour of another script); None for fewer than
     three letters.
     """
-    pieces = term.text.split(" ")
+    pieces = term.text[:LONG].split(" ")
     if max(map(len, pieces)) < 3:
         return None
     gaps = product(GAPS, repeat=len(pieces) - 1) if len(pieces) < 4 else (
@@ -553,15 +574,16 @@ def _prefilter(term: Term) -> Condition | None:
     if term.word or not all(len(variants(letter)) == 1 for letter in term.text):
         return None
     text = max(term.text.split(" "), key=len)
-    apart = unicodedata.normalize("NFD", text)
-    if apart != text or any(letter.isascii() for letter in text) or unpaired(text):
+    if any(letter.isascii() for letter in text) or unpaired(text):
         return None
+    apart = in_parts(text) or text
     escape = escapes(text)[0][1:]
     json = f"(instr(m.tool_calls, ?) OR instr(m.tool_calls, '\\u{escape}') " \
            f"OR instr(m.tool_calls, '\\u{escape.upper()}'))"  # fmt: skip
     return (
-        f"(instr(m.content, ?) OR {STRUCTURED} OR instr(m.tool_name, ?) OR {json})",
-        (text, text, text),
+        f"(instr(m.content, ?) OR {STRUCTURED} OR instr(m.tool_name, ?) OR {json}"
+        + (" OR instr(m.content, ?) OR instr(m.tool_calls, ?))" if apart != text else ")"),
+        (text, text, text, *((apart, apart) if apart != text else ())),
     )
 
 
@@ -622,6 +644,12 @@ def escapes(text: str) -> list[str]:
     """The UTF-16 units of a text as JSON escapes them, without the backslash: `u78c1`."""
     data = text.encode("utf-16-be", "surrogatepass")
     return [f"u{data[at]:02x}{data[at + 1]:02x}" for at in range(0, len(data), 2)]
+
+
+def in_parts(text: str) -> str | None:
+    """Hangul and kana, whose letters may be stored in one piece or in parts; None for others."""
+    apart = unicodedata.normalize("NFD", text)
+    return None if apart == text or set(apart) & MARKS else apart
 
 
 def unpaired(text: str) -> bool:

@@ -105,7 +105,7 @@ def test_an_empty_word_among_others_is_an_unset_variable() -> None:
 
 def test_a_book_is_no_query() -> None:
     with pytest.raises(Usage):
-        parse(["word " * 3000])
+        parse(["word " * 30000])
     with pytest.raises(Usage):
         parse(["w " * 300])
 
