@@ -469,10 +469,11 @@ def early(path: Path, version: int) -> None:
 
 def head(
     path: Path, layout: int | None = 3, *, pending: bool = False, stale: bool = False,
-    cjk: bool = False, future: bool = False, journal: str = "wal",
+    cjk: bool = False, future: bool = False, journal: str = "wal", empty: bool = False,
 ) -> None:  # fmt: skip
     """A store of schema 31 with one of the four index layouts (None: no index at all).
 
+    empty: without the conversations;
     pending: an index rebuild is under way; stale: both indexes were detached; cjk: a third index
     whose tokenizer cannot be loaded; future: schema 99 with columns and tables nobody knows.
     """
@@ -503,7 +504,8 @@ def head(
                 "ALTER TABLE messages ADD COLUMN weather TEXT;"
                 "CREATE TABLE dreams (session_id TEXT, dream TEXT);"
             )
-        fill(db, pending=pending, stale=stale)
+        if not empty:
+            fill(db, pending=pending, stale=stale)
         if layout == 0:
             db.execute("UPDATE messages SET active = NULL WHERE session_id = ?", (RUSSIAN,))
         if future:
@@ -528,6 +530,24 @@ def rename_tokenizer(db: sqlite3.Connection) -> None:
     )
     db.commit()
     db.execute("PRAGMA writable_schema = RESET")
+
+
+def make(path: Path, sessions: list[Row], layout: int | None = 3) -> Path:
+    """A store of schema 31 with just these sessions. A row needs no more than its id; its messages
+    are dictionaries, or texts that the user and the assistant say in turn.
+    """
+    head(path, layout, empty=True)
+    with closing(sqlite3.connect(path)) as db, db:
+        for number, row in enumerate(sessions):
+            at = row.get("started_at", T + number * HOUR)
+            row = {"source": "cli", "started_at": at, **row}
+            insert(db, "sessions", row)
+            for count, said in enumerate(row.get("messages", ())):
+                if isinstance(said, str):
+                    said = {"role": ("user", "assistant")[count % 2], "content": said}
+                when = at + 10 * count if isinstance(at, float) else T
+                insert(db, "messages", {"session_id": row["id"], "timestamp": when, **said})
+    return path
 
 
 def columns(db: sqlite3.Connection, table: str) -> set[str]:

@@ -70,10 +70,11 @@ def title(
         raise Usage("one title is for one named session; --set takes many")
     asked = naming.requests(set_from) if set_from is not None else []
     all_of_them = set_from is not None or (many and session is None)
-    named = None if all_of_them else targets.names([session] if session else None, filters)
-    reads = dry_run or not (sets or set_from is not None or title_cmd is not None)
+    operands = [session] if session is not None else None
+    named = None if all_of_them else targets.names(operands, filters)
+    writes = sets or set_from is not None or title_cmd is not None
 
-    with store.read() if reads else store.write(messages=False) as db:
+    with store.change(dry_run, messages=False) if writes else store.read() as db:
         granter = naming.Granter(db, auto_number, dry_run, live)
         if set_from is not None:
             done: Iterable[Record] = granter.records(asked)
