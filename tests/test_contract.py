@@ -5,9 +5,11 @@ import json
 import os
 import re
 import shutil
+import signal
 import sqlite3
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -552,6 +554,45 @@ def test_the_store_is_found(script: str, call: Call, run: Run, home) -> None:
     assert work in names("--home", place, "--profile", "work")
     assert main in names("--home", place, env={"HERMES_DB": work})
     assert work in names("--db", work, "--home", place)
+
+
+# --- Signals, and what should never happen ---
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_signals_while_waiting(number: int, status: int, run: Run, store) -> None:
+    """For ids that do not come, and for a lock: at once, in one line, nothing changed."""
+    need("archive")
+    path = store("v22")
+    before = digest(path)
+    with held(path):
+        for argv in (["-"], [CLI, "--timeout", "60"]):
+            child = run.start("archive", "--db", path, *argv)
+            time.sleep(1.0)  # long enough to be waiting; early is as good
+            child.send_signal(number)
+            out, err = child.communicate(timeout=20)
+            assert child.returncode in (status, -number), err
+            assert not out and b"Traceback" not in err
+            assert err.count(b"\n") <= 1
+    assert digest(path) == before
+
+
+def test_a_bug_is_one_line(run: Run, store, monkeypatch: pytest.MonkeyPatch) -> None:
+    need("list")
+    from hermes_tools.commands import list as module
+
+    def broken(*given: Any, **named: Any) -> Any:
+        raise ZeroDivisionError("made on purpose")
+
+    for name in [name for name, value in vars(module).items() if callable(value)]:
+        if getattr(getattr(module, name), "__module__", "").startswith("hermes_tools.store"):
+            monkeypatch.setattr(module, name, broken)
+    result = run("list", "--db", store("v22"))
+    assert result.status == Status.BUG and not result.stdout
+    one_line(result.stderr, "list")
+    assert "HERMES_DEBUG" in result.stderr
+    loud = run("list", "--db", store("v22"), env={"HERMES_DEBUG": "1"})
+    assert loud.status == Status.BUG and "Traceback" in loud.stderr
 
 
 # --- One table ---
