@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import typer
 
@@ -410,9 +410,11 @@ class Output:
         bool, _output("-0", "--null", help="End ids with NUL instead of newline (with -f ids).")
     ] = False
 
+    formats: ClassVar[tuple[str, ...]] = ("auto", "jsonl", "text", "ids", "tsv")
+
     def __post_init__(self) -> None:
-        if self.format not in ("auto", "jsonl", "text", "ids", "tsv"):
-            raise Usage(f"-f {self.format}: not one of auto, jsonl, text, ids, tsv")
+        if self.format not in self.formats:
+            raise Usage(f"-f {self.format}: not one of {', '.join(self.formats)}")
 
     @property
     def kind(self) -> str:

@@ -105,7 +105,7 @@ def first_look(db: Database, path: Path) -> None:
     """Read the schema once; a writer that is just closing can fail us for a moment."""
     for attempt in (1, 2, 3):
         try:
-            db.execute("SELECT count(*) FROM sqlite_master").fetchone()
+            db.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone()
             return
         except sqlite3.DatabaseError as error:
             if "readonly" in str(error) or (

@@ -250,15 +250,15 @@ def require_alone(path: Path, what: str) -> None:
 
 
 @contextmanager
-def alone(path: Path, what: str) -> Iterator[Database]:
+def alone(path: Path, what: str, *, lenient: bool = False) -> Iterator[Database]:
     """The store for writing, everybody else shut out until it is closed. Raises Busy that names
-    those who hold it. The journal mode stays as it is.
+    those who hold it. The journal mode stays as it is. lenient: see db.connect.
     """
     found = holders(path)
     if found:
         raise Busy(f"{path}: held by {named(found)}; {what} needs the store alone")
     try:
-        db = connect(path, "rw", 0, 0, alone=True)
+        db = connect(path, "rw", 0, 0, alone=True, lenient=lenient)
     except sqlite3.OperationalError as error:
         if code(error) in (5, 6):
             raise Busy(f"{path}: held by another process; {what} needs the store alone") from error

@@ -282,7 +282,7 @@ def migrate(
                 set_version(db, version)
         if any(change.object == "schema_version" for change in changes):
             set_version(db, VERSION)
-    del db.schema  # read anew by whoever asks next
+    db.__dict__.pop("schema", None)  # read anew by whoever asks next
 
 
 def set_version(db: Database, version: int) -> None:
@@ -291,9 +291,11 @@ def set_version(db: Database, version: int) -> None:
     db.execute("INSERT INTO schema_version (version) VALUES (?)", (version,))
 
 
-def refill(db: Database, index: str, advance: Callable[[int], None]) -> None:
+def refill(
+    db: Database, index: str, advance: Callable[[int], None], what: str = INDEXED
+) -> None:
     """Fill an empty inline index from the messages ('rebuild' would read its own, empty, copy),
-    and have it check itself. Raises Damaged.
+    and have it check itself. what: SQL of a message's indexed text. Raises Damaged.
     """
     done = -(1 << 63)
     while True:
@@ -304,7 +306,7 @@ def refill(db: Database, index: str, advance: Callable[[int], None]) -> None:
         if not count:
             break
         db.execute(
-            f"INSERT INTO {index}(rowid, content) SELECT id, {INDEXED} FROM messages "
+            f"INSERT INTO {index}(rowid, content) SELECT id, {what} FROM messages "
             "WHERE id > ? AND id <= ?", (done, last),
         )  # fmt: skip
         done = last
