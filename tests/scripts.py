@@ -58,7 +58,7 @@ READERS: dict[str, Call] = {
     "end": Call((TIP, "--dry-run")),
     "import": Call(("-", "--dry-run"), input=RECORD),
     "reset": Call(("--dry-run",)),
-    "repair": Call(("--dry-run",)),
+    "repair": Call(("--index", "--dry-run")),
     "migrate": Call(("--dry-run",)),
 }
 # Writing calls.

@@ -54,6 +54,7 @@ def repair(
         raise Usage("--salvage and -o NEW go together")
     if salvage and (index or counters or orphans or faults):
         raise Usage("--salvage reads the store and changes nothing in it; use it alone")
+    store.say(f"store {store.path}")
     if out is not None:
         return carry_over(out, output, store, dry_run)
     if faults == "-":
@@ -106,7 +107,6 @@ def carry_over(out: Path, output: Output, store: Store, dry_run: bool) -> Status
         raise Usage("--salvage changes nothing in the store, there is nothing to rehearse")
     if not out.absolute().parent.is_dir():
         raise Missing(f"{out.parent}: no such folder")
-    store.say(f"store {store.path}")
     with mending.to_read(store.path, store.timeout) as db, bar(
         "carrying over", None, "rows", store.quiet
     ) as advance:

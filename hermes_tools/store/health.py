@@ -160,6 +160,7 @@ def look_at_files(path: Path) -> Iterator[Fault]:
         if mode & 0o077:
             yield Fault(place.name, "mode", WARNING, f"others can read it: mode {mode:04o}",
                         shlex.join(["chmod", "600", str(place)]))  # fmt: skip
+            break  # SQLite gives a log the mode of its store
     if not os.access(path, os.R_OK) or not found.st_size:
         return
     with open(path, "rb") as file:

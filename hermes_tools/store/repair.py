@@ -4,7 +4,7 @@ in place; salvage.py carries them over into a new store.
 
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -361,18 +361,31 @@ def repair(
 
 @contextmanager
 def opened(path: Path, timeout: float, *, live: bool = False) -> Iterator[Database]:
-    """The store for mending: alone, or with `live` beside others. What the schema lists twice is
-    seen, since the store is opened leniently. Raises Busy.
+    """The store for mending: alone, or with `live` beside others; leniently where the schema lists
+    something twice. Raises Busy, and Damaged where no mending in place can help.
     """
+    lenient = needs_lenience(path, timeout)
     if live:
-        with closing(connect(path, "rw", timeout, LOCK_WAIT, lenient=True)) as db:
+        with closing(connect(path, "rw", timeout, LOCK_WAIT, lenient=lenient)) as db:
             schema.require_store(db)
             yield db
         return
-    with alone(path, "repairing", lenient=True) as db:
+    with alone(path, "repairing", lenient=lenient) as db:
         db.execute("PRAGMA foreign_keys = OFF")  # rows that hang in the air are what is mended
         schema.require_store(db)
         yield db
+
+
+def needs_lenience(path: Path, timeout: float) -> bool:
+    """Whether the schema lists something twice, so that nobody can open the store. Raises Damaged
+    where it cannot be opened for another reason.
+    """
+    db, words = health.open_anyhow(path, timeout)
+    with closing(db) if db is not None else nullcontext():
+        if words and (db is None or not doubles(db)):
+            raise Damaged(f"{path}: {words}; hermes-session-repair --salvage carries over what "
+                          "can be read")  # fmt: skip
+    return bool(words)
 
 
 @contextmanager
@@ -385,6 +398,7 @@ def to_read(path: Path, timeout: float) -> Iterator[Database]:
 @contextmanager
 def rehearsal(path: Path, timeout: float) -> Iterator[Database]:
     """A copy to look for what there is to mend, since the indexes check themselves by writing."""
+    needs_lenience(path, timeout)
     with to_read(path, timeout) as db, health.copied(db) as copy:
         schema.require_store(copy)
         yield copy
