@@ -154,13 +154,14 @@ def wrap(value: str, wide: int) -> list[str]:
 
 
 def table(
-    rows: Iterable[Sequence[str]], heads: Sequence[str], fixed: Iterable[int] = ()
+    rows: Iterable[Sequence[str]], heads: Sequence[str], fixed: Iterable[int] = (),
+    right: Iterable[int] = (),
 ) -> Iterator[str]:
     """Rows under heads, fitted to the terminal. Columns in `fixed` (ids, times) are never cut; the
-    others share what is left, the wider giving first.
-    """
+    others share what is left, the wider giving first. Those in `right` (numbers) end together.
+    """  # fmt: skip
     body = [[line(value) for value in row] for row in rows]
-    fixed = set(fixed)
+    fixed, right = set(fixed), set(right)
     wide = [
         max([columns(head), *(columns(row[index]) for row in body)])
         for index, head in enumerate(heads)
@@ -175,10 +176,10 @@ def table(
         step = min(excess, wide[widest] - max(others, default=8)) or 1
         wide[widest] -= step
         excess -= step
-    yield style(_row(heads, wide), 1)
+    yield style(_row(heads, wide, right), 1)
     yield style("  ".join("─" * size for size in wide), 2)
     for row in body:
-        yield _row(row, wide)
+        yield _row(row, wide, right)
 
 
 def tree(rows: Iterable[tuple[int, bool, str]]) -> Iterator[str]:
@@ -204,10 +205,12 @@ def tree(rows: Iterable[tuple[int, bool, str]]) -> Iterator[str]:
     yield from (cut(words, max(width(), 60)) for words in reversed(drawn))
 
 
-def _row(cells: Sequence[str], wide: Sequence[int]) -> str:
-    return "  ".join(
-        pad(cut(value, size), size) for value, size in zip(cells, wide, strict=True)
-    ).rstrip()
+def _row(cells: Sequence[str], wide: Sequence[int], right: set[int]) -> str:
+    shown = []
+    for index, (value, size) in enumerate(zip(cells, wide, strict=True)):
+        value = cut(value, size)
+        shown.append(" " * (size - columns(value)) + value if index in right else pad(value, size))
+    return "  ".join(shown).rstrip()
 
 
 def ago(value: Any, now: float | None = None) -> str:
