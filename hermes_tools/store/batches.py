@@ -2,6 +2,7 @@
 their turn.
 """
 
+import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -12,13 +13,29 @@ from hermes_tools.store import inuse
 from hermes_tools.store.db import Database, is_wal, transaction
 from hermes_tools.store.sessions import Conversation, Reader
 
-# A client that waits for the lock asks again in steps that grow with its waiting: 25 ms after it
-# has waited 50, up to 100 ms later (SQLite's own handler; the agent's jitter is 20–150 ms after a
-# second of that). So locks are short, and a pause is longer than the step that follows on one.
+# How long a transaction of ours should hold the lock, where its parts allow that.
 HOLD = 0.060
-PAUSE = 0.030
+# A client that waits for the lock asks again in steps that grow with its waiting (SQLite's own
+# handler: seconds, one after the other, the last one for ever; the agent's jitter after that is
+# 20–150 ms). A pause must be longer than the step that follows on our lock, or it is missed.
+STEPS = (0.001, 0.002, 0.005, 0.010, 0.015, 0.020, 0.025, 0.025, 0.025, 0.050, 0.050, 0.100)
+MARGIN = 0.005
+SHORTEST = 0.030  # even after a short lock: who waits may have waited for several
+
+# Whoever ends us waits from a commit until what it did is told.
+STOPPING = {signal.SIGTERM, signal.SIGINT}
 
 Item = TypeVar("Item")
+
+
+def pause_after(held: float) -> float:
+    """Seconds in which whoever has waited for a lock of `held` seconds asks again at least once."""
+    waited = 0.0
+    for step in STEPS:
+        waited += step
+        if waited > held:
+            return max(SHORTEST, step + MARGIN)
+    return STEPS[-1] + MARGIN
 
 
 @dataclass(frozen=True)
@@ -55,7 +72,7 @@ def batches(
     db: Database, items: Sequence[Item], act: Callable[[Moment, Item], Outcome],
     home: Path | None, *, cost: Callable[[Item], float] = lambda item: 1.0, speed: float = 0.005,
     prepare: Callable[[Item], Item] = lambda item: item, max_lock: float | None = None,
-    left: Callable[[Item], Outcome] | None = None, hold: float = HOLD, pause: float = PAUSE,
+    left: Callable[[Item], Outcome] | None = None, hold: float = HOLD,
 ) -> Iterator[Outcome]:  # fmt: skip
     """act(moment, item) for every item, in transactions of about `hold` seconds. What one did is
     given out after its commit; interrupted, the transaction at work leaves no trace.
@@ -64,7 +81,7 @@ def batches(
     on the way. prepare: work on an item before its lock is taken. An item expected to need more
     than `max_lock` seconds is not acted on, `left` says what is told of it instead.
     """
-    at, freed = 0, float("-inf")
+    at, turn = 0, 0.0  # turn: until then it is the others'
     # Pages are written back between our transactions, not inside the lock of one.
     kept = db.execute("PRAGMA wal_autocheckpoint").fetchone()[0]
     db.execute("PRAGMA wal_autocheckpoint = 0").fetchone()
@@ -82,17 +99,24 @@ def batches(
                 end += 1
             batch = [prepare(item) for item in items[at:end]]
             at = end
-            time.sleep(max(0.0, freed + pause - time.monotonic()))
-            with transaction(db):
-                started = time.monotonic()
-                now = moment(db, home)
-                done = [act(now, item) for item in batch]
-            freed = time.monotonic()
-            if wal:  # at once, lest the next writer find so many pages that it does it itself
-                db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
-            if weight:
-                speed = (speed + (freed - started) / weight) / 2
-            yield from done
+            time.sleep(max(0.0, turn - time.monotonic()))
+            held = None
+            try:
+                with transaction(db):
+                    started = time.monotonic()
+                    now = moment(db, home)
+                    done = [act(now, item) for item in batch]
+                    held = signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
+                freed = time.monotonic()
+                turn = freed + pause_after(freed - started)
+                if wal:  # at once, lest the next writer find so many pages that it does it itself
+                    db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+                if weight:
+                    speed = (speed + (freed - started) / weight) / 2
+                yield from done
+            finally:
+                if held is not None:
+                    signal.pthread_sigmask(signal.SIG_SETMASK, held)
     finally:
         db.execute(f"PRAGMA wal_autocheckpoint = {kept}").fetchone()
 

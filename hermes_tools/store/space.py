@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from hermes_tools.store import inuse, schema
-from hermes_tools.store.batches import PAUSE
+from hermes_tools.store.batches import pause_after
 from hermes_tools.store.db import Database, transaction
 from hermes_tools.store.errors import Busy
 
@@ -70,14 +70,14 @@ def merge(db: Database, index: str) -> Iterator[int]:
     number, share = 0, -STEP  # the negative first step makes one merge of all segments
     while True:
         with transaction(db):
-            before = db.total_changes
+            started, before = time.monotonic(), db.total_changes
             db.execute(f"INSERT INTO \"{index}\"(\"{index}\", rank) VALUES ('merge', {share})")
             did = db.total_changes - before
         number, share = number + 1, STEP
         yield number
         if did < 2:  # FTS5's own word for: there was nothing left to merge
             return
-        time.sleep(PAUSE)
+        time.sleep(pause_after(time.monotonic() - started))
 
 
 def require_room(db_path: Path, needed: int) -> None:
