@@ -274,7 +274,8 @@ def listed(
     by_activity: bool = False,
 ) -> list[Row]:  # fmt: skip
     """Roots and branches (with `children` every row), newest start first, or newest activity of
-    the whole chain; with `last_active` and `preview`. A compressed root shows as its tip.
+    the whole chain; with `last_active` and `preview`. A compressed root shows as its tip, unless
+    the children are listed themselves.
     """
     where, values = ["1"], list[Any]()
     if not children:
@@ -299,7 +300,7 @@ def listed(
         (*values, limit, offset),
     ).fetchall()
     rows = [rich(db, "rowid", row[0]) for row in found]
-    return [projected(db, row) for row in rows] if project else rows
+    return [projected(db, row) for row in rows] if project and not children else rows
 
 
 def rich(db: Database, column: str, value: Any) -> Row:
