@@ -1,8 +1,7 @@
 """hermes-session-import: bring exports and transcripts into a store"""
 
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, suppress
-from pathlib import Path
+from contextlib import ExitStack, contextmanager
 from typing import Annotated, Literal
 
 import typer
@@ -12,15 +11,19 @@ from hermes_tools.console.app import entry
 from hermes_tools.console.options import DryRun, Live, Output, Store, Yes, confirm, option
 from hermes_tools.console.status import Status
 from hermes_tools.console.streams import Record
-from hermes_tools.store import foreign, inuse
 from hermes_tools.store.db import Database
-from hermes_tools.store.errors import Damaged, Missing, Usage
-from hermes_tools.store.importing import Import, Options
+from hermes_tools.store.errors import Missing, Usage
+from hermes_tools.store.importing import LEFT, Import, Options
 from hermes_tools.store.migration import create as create_store
 from hermes_tools.store.rehearsal import rehearsal
-from hermes_tools.store.reports import report, trees
-from hermes_tools.store.sessions import Reader
+from hermes_tools.store.reports import WOULD, report, trees
 from hermes_tools.store.staging import Staging
+from hermes_tools.store.transfer import remove_store, staged
+
+SAID = {
+    "title_was": "(was titled {})", "id_was": "(was {})", "detached_from": "(no parent {} here)",
+    "reset": "(reset: {})", "left_out": "(left out: {})", "times": "(times invented: {})",
+}  # fmt: skip
 
 
 def import_(
@@ -65,76 +68,65 @@ def import_(
     """
     if exact and (mirror or on_conflict not in ("update", "fail")):
         raise Usage("--exact is for an empty store; it does not go with other ways of merging")
-    if on_conflict == "replace" and not dry_run:
-        confirm("sessions in the store may be replaced by those in the file", yes)
-    options = Options(on_conflict, exact, mirror)
     sources = inputs.named(files)
     if not store.path.exists() and not create:
         raise Missing(f"{store.path}: no store there; --create makes one")
-    with ExitStack() as stack:
-        failed = False
-        for staging in staged(sources, keep_going, stream):
-            with staging:
-                found = run(store, staging, options, create, dry_run, live, newer_schema)
-                failed |= finish(found, output, store)
-        del stack
+    if on_conflict == "replace" and not dry_run:
+        confirm("sessions in the store may be replaced by those in the file", yes)
+    options = Options(on_conflict, exact, mirror, live=live, home=store.place)
+    failed = False
+
+    def records() -> Iterator[Record]:
+        nonlocal failed
+        on_bad = streams.warn if keep_going else None
+        for staging in staged(sources, on_bad=on_bad, each=stream):
+            with opened(store, staging, dry_run, newer_schema) as db:
+                for outcomes in trees(Import(db, staging, options).run()):
+                    for record in report(db, outcomes):
+                        failed |= record["action"] in LEFT
+                        yield {**record, "action": WOULD[record["action"]]} if dry_run else record
+
+    output.write(records(), lines, store.quiet)
     return Status.NEGATIVE if failed else None
 
 
-def staged(
-    sources: Iterator[tuple[str, Iterator[bytes]]], keep_going: bool, each: bool
-) -> Iterator[Staging]:
-    """All input in one staging database; with `each` one for every record."""
-    staging = Staging()
-    for name, blocks in sources:
-        bad = 0
-        for item in foreign.records(blocks, name):
-            if item.line == bad:
-                continue
-            try:
-                complete = staging.add(item, f"{name}, line {item.line}")
-            except Damaged as error:
-                if not keep_going:
-                    with staging:
-                        raise
-                streams.warn(str(error))
-                staging.drop()
-                bad = item.line
-                continue
-            if complete and each:
-                staging.finish()
-                yield staging
-                staging = Staging()
-    staging.finish()
-    yield staging
-
-
-def run(
-    store: Store, staging: Staging, options: Options, create: bool, dry_run: bool, live: bool,
-    newer_schema: bool,
-) -> Iterator[Record]:  # fmt: skip
-    """One record a conversation, after its transaction."""
-    with ExitStack() as stack:
-        new = not store.path.exists()
-        if dry_run:
+@contextmanager
+def opened(
+    store: Store, staging: Staging, dry_run: bool, newer_schema: bool
+) -> Iterator[Database]:
+    """The store to import into: a copy for a dry run; a new one, which vanishes if the import
+    fails; or the one that is there.
+    """
+    new = not store.path.exists()
+    if dry_run:
+        with ExitStack() as stack:
             origin = None if new else stack.enter_context(store.read())
-            db = stack.enter_context(rehearsal(origin, staging))
-        else:
-            if new and create:
-                create_store(store.path)
-                stack.push(lambda kind, *_: unmake(store.path) if kind else None)
-            db = stack.enter_context(store.write(newer_schema=newer_schema))
-        if not live and not new:
-            options = Options(
-                options.on_conflict, options.exact, options.mirror, in_use=guard(db, store.place)
-            )
-        for outcomes in trees(Import(db, staging, options).run()):
-            for record in report(db, outcomes):
-                yield would(record) if dry_run else record
+            yield stack.enter_context(rehearsal(origin, staging))
+        return
+    if new:
+        create_store(store.path)
+    try:
+        with store.write(newer_schema=newer_schema) as db:
+            yield db
+    except BaseException:
+        if new:
+            remove_store(store.path)
+        raise
 
 
-def unmake(path: Path) -> None:
-    """A store made for an import that failed leaves nothing."""
-    for name in (path, Path(f"{path}-wal"), Path(f"{path}-shm")):
-        with suppress(OSError):
-            name.unlink()
+def lines(records: Iterable[Record]) -> Iterator[str]:
+    """`imported  20260226_150000_00cc33  garden plan #3  (12 messages)` for a person."""
+    for one in records:
+        words = [one["action"].replace("_", " "), one["session_id"]]
+        words.append(text.line(one["title"] or one["preview"] or "—"))
+        if one["messages"]:
+            words.append(f"({one['messages']} messages)")
+        if one["reason"]:
+            words.append(text.line(one["reason"]))
+        for name, said in SAID.items():
+            if one.get(name):
+                words.append(said.format(text.line(str(one[name]))))
+        yield "  ".join(words)
+
+
+main = entry(import_)

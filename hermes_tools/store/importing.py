@@ -9,19 +9,22 @@ Nothing that a store holds is lost: what diverged from it is left alone and repo
 
 import sqlite3
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
-from hermes_tools.store import columns, db
+from hermes_tools.store import columns, db, inuse
 from hermes_tools.store.comparing import Comparison, compare
 from hermes_tools.store.db import Database
 from hermes_tools.store.errors import Negative
 from hermes_tools.store.exporting import bound, quoted
 from hermes_tools.store.landing import Landing
+from hermes_tools.store.sessions import Reader
 from hermes_tools.store.staging import Staged, Staging, load, special
 
 CONFLICTS = ("update", "skip", "replace", "new-id", "fail")
+LEFT = ("diverged", "gap", "in_use")
 BATCH = 0.1  # seconds a transaction may take before others get their turn
 HIGHEST_ID = 1 << 53  # an id kept from a file must leave AUTOINCREMENT room above it
 
@@ -34,15 +37,16 @@ ORDER BY p.root, p.depth, p."#n"
 @dataclass(frozen=True)
 class Options:
     """How an import is meant. `mirror`: what the file says wins, deletions included. `alone`: the
-    store was made for this import, one transaction takes it all. `in_use`: why a stored session
-    must be left alone now, else None.
+    store was made for this import, one transaction takes it all. `live`: sessions in use too.
+    `home` is where sessions.json, the routing of older releases, lies.
     """
 
     on_conflict: str = "update"
     exact: bool = False
     mirror: bool = False
     alone: bool = False
-    in_use: Callable[[str], str | None] = lambda session_id: None
+    live: bool = False
+    home: Path | None = None
 
 
 @dataclass
@@ -62,7 +66,7 @@ class Outcome:
     @property
     def failed(self) -> bool:
         """Whether the record was left alone though it was wanted."""
-        return self.action in ("diverged", "gap", "in_use")
+        return self.action in LEFT
 
 
 class Import:
@@ -192,7 +196,7 @@ class Import:
         if how == "new-id":
             return self._insert(record, self._free_id(target))
         if how == "replace":
-            busy = self.options.in_use(target)
+            busy = self._in_use(target)
             return (
                 Outcome(target, "in_use", busy) if busy
                 else self._replace(record, target, "replaced")
@@ -253,11 +257,20 @@ class Import:
         names = quoted(session)
         sql = f"INSERT INTO main.sessions ({names}) VALUES ({', '.join('?' * len(session))})"
         self.db.execute(*special(sql, tuple(session.values())))
-        mapping = landing.messages(record, target, self._ids_for(record, target))
+        self._land(record, target, self._ids_for(record, target), None, details)
+        return outcome
+
+    def _land(
+        self, record: Staged, target: str, ids: int | None, start: int | None,
+        details: dict[str, Any],
+    ) -> None:  # fmt: skip
+        """Messages and side tables of a record, and what is to be said about them."""
+        mapping = self._landing.messages(record, target, ids, start)
         if mapping:
             details["message_ids"] = mapping
-        landing.tables(record, target, details)
-        return outcome
+        if not self.options.exact and (times := self._landing.invented(record, start)):
+            details["times"] = times
+        self._landing.tables(record, target, details)
 
     def _parent(self, child: str, parent: Any) -> Any:
         """The parent to link to now: one that is here. One that is still to come, which happens
@@ -294,10 +307,7 @@ class Import:
             name: columns.default("sessions", name) for name in missing
             if name in columns.DECLARED["sessions"]
         }})  # fmt: skip
-        mapping = landing.messages(record, target, self._ids_for(record, target))
-        if mapping:
-            details["message_ids"] = mapping
-        landing.tables(record, target, details)
+        self._land(record, target, self._ids_for(record, target), None, details)
         return outcome
 
     def _set(self, target: str, session: dict[str, Any]) -> None:
@@ -312,14 +322,28 @@ class Import:
                 (cell, key),
             )
 
+    def _in_use(self, target: str, adds: bool = False) -> str | None:
+        """Why a stored session must be left alone now, in words; None if it need not. What only
+        `adds` to one that waits for an answer may well be that answer.
+        """
+        if self.options.live:
+            return None
+        one = Reader(self.db).conversation(target, preview=False)
+        word = inuse.look(self.db, self.options.home).reason(self.db, one.rows, one.last_active)
+        if adds and word == "mid_turn":
+            return None
+        return inuse.REASONS[word] if word else None
+
     def _update(self, record: Staged, target: str) -> Outcome:
         delta = record.more.get("_delta") or {}
         found = compare(
             self.db, record, target, after=delta.get("after", 0),
             wins=self.options.mirror or bool(delta), exact=self.options.exact,
         )  # fmt: skip
-        if found.kind in ("apply", "diverged") and (busy := self.options.in_use(target)):
-            return Outcome(target, "in_use", busy)
+        if found.kind in ("apply", "diverged"):
+            busy = self._in_use(target, adds=found.kind == "apply" and not found.rewrite)
+            if busy:
+                return Outcome(target, "in_use", busy)
         if found.kind == "diverged" and self.options.mirror and not delta.get("after"):
             return self._replace(record, target, "replaced")
         if found.kind in ("unchanged", "older"):
@@ -347,10 +371,9 @@ class Import:
         landing.cells(found.cells)
         if found.from_row is not None:
             ids = self._ids_for(record, target, found.from_row)
-            mapping = landing.messages(record, target, ids, found.from_row)
-            if mapping:
-                details["message_ids"] = mapping
-        landing.tables(record, target, details)
+            self._land(record, target, ids, found.from_row, details)
+        else:
+            landing.tables(record, target, details)
         return outcome
 
     def _deletion(self, record: Staged, target: str, exists: bool) -> Outcome:

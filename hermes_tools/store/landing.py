@@ -271,10 +271,13 @@ class Landing:
             (*bindings, first, last),
         )
 
-    def invented(self, record: Staged) -> int:
-        """How many messages of a record came without a time."""
+    def invented(self, record: Staged, start: int | None = None) -> int:
+        """How many messages of a record, from row `start` on, came without a time."""
         total = 0
         for first, last, keys in record.runs:
+            first = max(first, start or 0)
+            if first > last:
+                continue
             if "timestamp" not in keys:
                 total += last - first + 1
                 continue

@@ -15,7 +15,10 @@ from hermes_tools.store.migration import SCHEMA
 from hermes_tools.store.staging import Staging
 
 # Their rows decide what an import does; of all other tables their declaration is enough.
-WHOLE = ("schema_version", "sessions", "state_meta", "system_prompts", "session_model_usage")
+WHOLE = (
+    "schema_version", "sessions", "state_meta", "system_prompts", "session_model_usage",
+    "compression_locks", "session_turn_leases", "gateway_routing",
+)  # fmt: skip
 OBJECTS = """
 SELECT type, name, sql FROM origin.sqlite_master
 WHERE type = 'table' AND sql NOT LIKE 'CREATE VIRTUAL%' AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\'

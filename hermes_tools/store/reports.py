@@ -5,8 +5,15 @@ from typing import Any
 
 from hermes_tools.store.db import Database
 from hermes_tools.store.exporting import Exporter
-from hermes_tools.store.importing import Outcome
+from hermes_tools.store.importing import LEFT, Outcome
 from hermes_tools.store.sessions import RECORD, Reader
+
+# The word for a deed that was rehearsed; what was left alone stays what it is.
+WOULD = {
+    "imported": "would_import", "updated": "would_update", "replaced": "would_replace",
+    "deleted": "would_delete",
+    **{word: word for word in ("unchanged", "skipped", "older", *LEFT)},
+}  # fmt: skip
 
 
 def trees(batches: Iterable[list[Outcome]]) -> Iterator[list[Outcome]]:

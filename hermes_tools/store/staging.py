@@ -82,7 +82,7 @@ class Staged:
 
 
 class Staging:
-    """The temporary database; a context manager that leaves nothing behind."""
+    """The temporary database; whoever makes one must `remove` it."""
 
     def __init__(self) -> None:
         handle, name = tempfile.mkstemp(prefix="hermes-import-", suffix=".db")
@@ -102,18 +102,12 @@ class Staging:
         self._runs: list[tuple[int, int, tuple[str, ...]]] = []
         self._start = 0
 
-    def __enter__(self) -> "Staging":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def remove(self) -> None:
+        """Leave nothing behind; may be called twice."""
+        self.db.close()
         for leftover in (self.path, Path(f"{self.path}-journal")):
             with suppress(OSError):
                 leftover.unlink()
-
-    def close(self) -> None:
-        """Let another connection attach it."""
-        self.db.close()
 
     def add(self, item: Item, where: str) -> bool:
         """Take a message, or a session with the messages before it (True). Raises Damaged; then
