@@ -104,6 +104,14 @@ class Lineage:
             return None
         return self._keep(row)
 
+    def alone(self, session_id: str) -> bool:
+        """Whether a row has neither parent nor children; known once all links are loaded."""
+        link = self._links.get(session_id)
+        return (
+            self._loaded and link is not None and link.parent is None
+            and session_id not in self._children
+        )  # fmt: skip
+
     def children(self, session_id: str) -> list[str]:
         """Rows that name this one as their parent, oldest first."""
         if session_id not in self._children:

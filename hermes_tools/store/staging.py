@@ -23,7 +23,7 @@ from hermes_tools.store.parsing import Item, cells
 RESERVED = frozenset({
     "messages", "_tables", "_raw", "_format", "_origin", "_delta", "_deleted",
     "last_active", "preview", "timings", "segments", "lineage_session_ids", "_lineage_root_id",
-    "_lineage_ids", "lineage_root_id", "_source", "_times",
+    "_lineage_ids", "lineage_root_id", "profile",
 })  # fmt: skip
 MESSAGE_KEYS = frozenset({"anchor", "event_id"})
 BATCH = 200

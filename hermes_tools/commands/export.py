@@ -1,0 +1,128 @@
+"""hermes-session-export: write whole sessions as JSON Lines, for programs"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+from hermes_tools.console import outlet, streams
+from hermes_tools.console.app import entry
+from hermes_tools.console.options import (
+    AllProfiles,
+    Filters,
+    Ids,
+    Limit,
+    Store,
+    chosen_here,
+    option,
+)
+from hermes_tools.store import formats
+from hermes_tools.store.db import snapshot
+from hermes_tools.store.errors import Usage
+from hermes_tools.store.exporting import Exporter
+from hermes_tools.store.picking import Picked, orphans, picked
+from hermes_tools.store.selection import Selection
+
+FORMATS = ("jsonl", "messages", "openai", "trace")
+
+Format = Annotated[
+    str,
+    option("-f", "--format", metavar="jsonl|messages|openai|trace", show_default=False,
+           help="jsonl, the default anywhere: a session a line, lossless; messages: a message a "
+           "line, flat; openai: a chat a line; trace: as Claude Code logs a session."),
+]  # fmt: skip
+To = Annotated[
+    Path | None,
+    option("-o", "--output", metavar="FILE", help="Into this file (0600), whole or not at all."),
+]
+LiveOnly = Annotated[
+    bool, option("--live-only", help="Without undone and compacted messages, as the agent exports.")
+]
+Share = Annotated[
+    bool,
+    option("--share", help="Without injected memory, reasoning, origins, keys and user ids."),
+]
+Segment = Annotated[
+    bool, option("--segment", help="Only the session rows named, not their conversations.")
+]
+Origin = Annotated[
+    str | None,
+    option("--origin", metavar="NAME", help="Stamp every record with the host it comes from."),
+]
+
+
+def export(
+    filters: Filters,
+    store: Store,
+    session: Ids = None,
+    format: Format = "jsonl",
+    output: To = None,
+    live_only: LiveOnly = False,
+    share: Share = False,
+    segment: Segment = False,
+    origin: Origin = None,
+    limit: Limit = None,
+    all_profiles: AllProfiles = False,
+) -> None:
+    """Export conversations for programs: all, those that filters select, or those named. Each
+    comes with its compression chain and its delegates. Without loss, unless asked for less:
+    hermes-session-import brings back the same rows.
+    """
+    if format not in FORMATS:
+        raise Usage(f"-f {format}: not one of {', '.join(FORMATS)} (for people: "
+                    "hermes-session-show)")  # fmt: skip
+    names = streams.names(session) if session else None
+    selection = filters.selection()
+    left = {name.ref for name in names or ()}
+
+    def lines() -> Iterator[bytes]:
+        for profile, db in store.each(all_profiles, selection):
+            exporter = Exporter(
+                db, live_only=live_only or format in ("openai", "trace"), share=share,
+                stamps=stamps(origin, profile),
+            )  # fmt: skip
+            with snapshot(db):
+                ids = chosen_here(db, names, profile, left) if names is not None else None
+                limits = replace(selection, after=None, before=None) if timed else selection
+                for one in picked(db, limits, ids, segment=segment, limit=limit or 0):
+                    yield from outlet.steady(db, shaped(exporter, one, format, selection))
+                if names is None and not filters.given and (lost := orphans(db)):
+                    streams.complain(f"{lost} messages belong to no session and are not in here; "
+                                     "hermes-session-check names them")  # fmt: skip
+        for ref in left if all_profiles else ():
+            streams.warn(f"session {ref}: in no store of this home")
+
+    timed = format == "messages"
+    outlet.deliver(lines(), output, store.quiet)
+
+
+def shaped(exporter: Exporter, one: Picked, form: str, selection: Selection) -> Iterator[bytes]:
+    """One conversation in the form that is asked for."""
+    if form == "jsonl":
+        for row in one.members:
+            yield from exporter.line(row)
+    elif form == "messages":
+        yield from formats.flat(exporter, one.members, one.root, within(selection))
+    else:
+        shape = formats.chat if form == "openai" else formats.trace
+        for chain in one.chains:
+            yield from shape(exporter, chain)
+
+
+def within(selection: Selection) -> Callable[[float | None], bool]:
+    """--after and --before for messages: a message without a time lies in no span of it."""
+    after, before = selection.after, selection.before
+    if after is None and before is None:
+        return formats.always
+    return lambda time: (
+        time is not None and (after is None or time >= after) and (before is None or time < before)
+    )
+
+
+def stamps(origin: str | None, profile: str | None) -> dict[str, str]:
+    """What says where a record comes from."""
+    found = {"_origin": origin, "profile": profile}
+    return {key: value for key, value in found.items() if value is not None}
+
+
+main = entry(export)
