@@ -85,6 +85,8 @@ def import_(
                     for record in report(db, outcomes):
                         failed |= record["action"] in LEFT
                         yield {**record, "action": WOULD[record["action"]]} if dry_run else record
+                        if stream:
+                            streams.flush()
 
     output.write(records(), lines, store.quiet)
     return Status.NEGATIVE if failed else None

@@ -31,7 +31,7 @@ def records(blocks: Iterable[bytes], name: str) -> Iterator[Item]:
     """Any input as the pieces an import takes, by what its first line is."""
     source = iter(blocks)
     start = b""
-    while b"\n" not in start.strip() and len(start) < PEEK:
+    while b"\n" not in start.lstrip() and len(start) < PEEK:
         block = next(source, None)
         if block is None:
             break

@@ -7,14 +7,16 @@
 Nothing that a store holds is lost: what diverged from it is left alone and reported.
 """
 
+import os
 import sqlite3
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
-from hermes_tools.store import columns, db, inuse
+from hermes_tools.store import columns, db, inuse, removal
 from hermes_tools.store.comparing import Comparison, compare
 from hermes_tools.store.db import Database
 from hermes_tools.store.errors import Negative
@@ -112,7 +114,9 @@ class Import:
     def _attach(self) -> None:
         self._places = [row[1] for row in self.db.execute("PRAGMA database_list")
                         if row[1] in ("main", "origin")]  # fmt: skip
-        self.db.execute("ATTACH ? AS stage", (str(self.staging.path),))
+        # Read-only: a transaction must not want to lock it for writing against our own cursor.
+        uri = f"file:{quote(os.fsencode(self.staging.path))}?mode=ro"
+        self.db.execute("ATTACH ? AS stage", (uri,))
 
     def _detach(self) -> None:
         if not self.db.in_transaction:
@@ -152,7 +156,7 @@ class Import:
                 self.db.execute(
                     f"ALTER TABLE main.{table} ADD COLUMN {quoted([name])} {declared}"
                 )
-        del self.db.schema
+        vars(self.db).pop("schema", None)
         self._landing.look()
 
     def _null(self, table: str, name: str) -> bool:
@@ -381,7 +385,7 @@ class Import:
             return Outcome(target, "unchanged", "is gone here too")
         if not self.options.mirror:
             return Outcome(target, "skipped", "was deleted at its origin; --mirror follows")
-        remove(self.db, target)
+        removal.remove(self.db, [target])
         return Outcome(target, "deleted")
 
     def _ids_for(self, record: Staged, target: str, first: int | None = None) -> int | None:
@@ -437,19 +441,3 @@ class Import:
             'WHERE s."#i" BETWEEN ? AND ? LIMIT 1', (start, last),
         ).fetchone()  # fmt: skip
         return row is not None
-
-def remove(connection: Database, session_id: str) -> None:
-    """One session row with its messages and side tables; children lose their parent link."""
-    place, value = bound(session_id)
-    connection.execute(f"DELETE FROM main.messages WHERE session_id = {place}", (value,))
-    for table, names in connection.schema.tables.items():
-        if "session_id" in names and table != "messages":
-            connection.execute(
-                f"DELETE FROM main.{quoted([table])} WHERE session_id = {place}", (value,)
-            )
-    if connection.schema.has("sessions", "parent_session_id"):
-        connection.execute(
-            f"UPDATE main.sessions SET parent_session_id = NULL WHERE parent_session_id = {place}",
-            (value,),
-        )
-    connection.execute(f"DELETE FROM main.sessions WHERE id IS {place}", (value,))

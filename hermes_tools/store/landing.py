@@ -249,7 +249,7 @@ class Landing:
             values.append('? + "#i" - ?')
             bindings += [new_first, begin]
         for name in keys:
-            if name not in have or name == "session_id" or (name == "id" and len(names) == 2):
+            if name not in have or name == "session_id" or (name == "id" and new_first is not None):
                 continue
             names.append(name)
             values.append(quoted([name]))
@@ -323,7 +323,7 @@ class Landing:
             self.db.execute(
                 SIDE.get(table) or f"CREATE TABLE main.{quoted([table])} ({quoted(names)})"
             )
-            del self.db.schema
+            vars(self.db).pop("schema", None)
         return True
 
     def _side(self, table: str, row: dict[str, Any], old: Any, target: str) -> None:

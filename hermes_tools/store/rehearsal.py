@@ -79,4 +79,4 @@ def _copy(db: Database, origin: Database, staging: Staging) -> None:
                 f"WHERE session_id = {place}", (value,),
             )  # fmt: skip
     db.execute("COMMIT")
-    del db.schema
+    vars(db).pop("schema", None)
