@@ -20,9 +20,10 @@ from hermes_tools.console.streams import Record
 from hermes_tools.store.db import is_wal
 from hermes_tools.store.errors import Usage
 from hermes_tools.store.listing import Listing
-from hermes_tools.store.sessions import Conversation, resolve
+from hermes_tools.store.sessions import EXACT, Conversation, resolve
 
 ON_TERMINAL = 20  # conversations in text, where nobody said how many
+FOR_PEOPLE = 3000  # session rows of which a person waits for the exact number
 
 Sort = Annotated[
     Literal["newest", "oldest", "started", "size"],
@@ -69,6 +70,7 @@ def list_(
     names = streams.names(session, output.null) if session else []
     default = "any" if session or relative else "no"
     selection = filters.selection(archived=default, internal=default)
+    exact = EXACT if limit is not None else FOR_PEOPLE
     if limit is None:
         limit = ON_TERMINAL if output.kind == "text" and default == "no" else 0
     left = {name.ref for name in names}
@@ -85,7 +87,7 @@ def list_(
 
     def records() -> Iterator[Record]:
         for profile, db in store.each(all_profiles, selection):
-            listing = Listing(db, sort=sort, limit=limit)
+            listing = Listing(db, sort=sort, limit=limit, exact=exact)
             rows = found(listing, profile)
             rows = listing.add_bytes(rows) if bytes_ else rows
             rows = listing.add_digest(rows) if digest else rows

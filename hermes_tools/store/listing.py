@@ -6,19 +6,23 @@ from typing import TypeVar
 from hermes_tools.store import exporting
 from hermes_tools.store.db import Database
 from hermes_tools.store.selection import Selection
-from hermes_tools.store.sessions import Conversation, Reader, conversations, first, sizes
+from hermes_tools.store.sessions import EXACT, Conversation, Reader, conversations, first, sizes
 
 Some = TypeVar("Some")
 
 
 class Listing:
-    """What one store lists. `total` says how many there are where a limit left some out."""
+    """What one store lists. `total` says how many there are where a limit left some out;
+    `exact`: the session rows up to which they are counted one by one for it.
+    """
 
-    def __init__(self, db: Database, *, sort: str = "newest", limit: int = 0) -> None:
+    def __init__(
+        self, db: Database, *, sort: str = "newest", limit: int = 0, exact: int = EXACT
+    ) -> None:
         self.db = db
         self.reader = Reader(db)
         self.lineage = self.reader.lineage
-        self.sort, self.limit = sort, limit
+        self.sort, self.limit, self.exact = sort, limit, exact
         self.total: str | None = None
 
     def selected(self, selection: Selection, segments: bool = False) -> Iterable[Conversation]:
@@ -28,8 +32,9 @@ class Listing:
                 self.db, selection, sort=self.sort, segments=segments, reader=self.reader
             )
         found, self.total = first(
-            self.db, selection, self.limit, sort=self.sort, segments=segments, reader=self.reader
-        )
+            self.db, selection, self.limit, sort=self.sort, segments=segments,
+            reader=self.reader, exact=self.exact,
+        )  # fmt: skip
         return found
 
     def named(

@@ -339,10 +339,10 @@ EXACT = 500  # session rows up to which conversations are counted only to tell h
 
 def first(
     db: Database, selection: Selection, limit: int, *, sort: str = "newest",
-    segments: bool = False, reader: Reader | None = None,
+    segments: bool = False, reader: Reader | None = None, exact: int = EXACT,
 ) -> tuple[list[Conversation], str | None]:
     """(the first `limit` conversations, how many there are where that is more: `1,717`, or in a
-    large store that nothing narrows `about 12,000`).
+    store of more than `exact` rows that nothing narrows `about 12,000`).
     """  # fmt: skip
     reader = reader or Reader(db)
     rest = conversations(
@@ -354,7 +354,7 @@ def first(
     if len(found) < limit or next(rest, None) is None:
         return found, None
     rows = db.execute("SELECT count(*) FROM sessions").fetchone()[0]
-    if rows > EXACT and not reader.loaded:
+    if rows > exact and not reader.loaded:
         guess = max(rows if segments else about(db), limit + 1)
         return found, f"about {guess:,}"
     reader.preload()

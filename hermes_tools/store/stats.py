@@ -328,7 +328,8 @@ class Stats:
             "SELECT name, sum(pgsize), sum(unused) FROM dbstat WHERE aggregate = TRUE GROUP BY 1"
         ):
             kind, table = kinds.get(name, ("table", name))
-            index = next((one for one in self.schema.virtual if name.startswith(f"{one}_")), None)
+            indexes = (one for one in self.schema.virtual if name.startswith(f"{one}_"))
+            index = max(indexes, key=len, default=None)
             found.append(
                 {"by": "size", "name": name, "kind": "fts" if index else kind,
                  "table": index or table, "bytes": bytes_, "unused_bytes": unused}
