@@ -176,7 +176,10 @@ def test_in_use(store_name: str, change: str, run: Run, store: Callable[[str], P
 
 def test_indexes_that_cannot_be_written(run: Run, store: Callable[[str], Path]) -> None:
     path = store("head-cjk")
-    assert run("append", "--db", path, stores.TIP, input=[ANSWER]).status == 78
+    result = run("append", "--db", path, stores.TIP, input=[ANSWER]).gave(78)
+    assert "--detach-cjk" in result.stderr
+    run("append", "--db", path, stores.TIP, "--detach-cjk", input=[ANSWER, ANSWER]).ok()
+    assert sql(path, "SELECT value FROM state_meta WHERE key = 'fts_cjk_stale'") == [("1",)]
 
 
 def test_usage(run: Run, store: Callable[[str], Path]) -> None:
@@ -344,3 +347,26 @@ def test_tail_f_is_an_input(run: Run, store: Callable[[str], Path], tmp_path: Pa
     )
     assert done.status == 0 and len(done.records) == 3
     assert count(path) == before + 3
+
+
+def test_a_locked_store_is_busy(run: Run, store: Callable[[str], Path]) -> None:
+    path = store("v22")
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        result = run("append", "--db", path, TIP, "--timeout", 0.1, input=[ANSWER]).gave(75)
+        assert not result.stdout and result.stderr.count("\n") == 1
+        other.execute("ROLLBACK")
+
+
+def test_terminated_in_the_middle(run: Run, store: Callable[[str], Path]) -> None:
+    path = store("v22")
+    before = count(path)
+    child = run.start("append", "--db", path, TIP, "--batch", 2, "--follow")
+    assert child.stdin and child.stdout and child.stderr
+    child.stdin.write(2 * (json.dumps(ANSWER).encode() + b"\n"))
+    child.stdin.flush()
+    assert json.loads(child.stdout.readline()) and json.loads(child.stdout.readline())
+    child.terminate()
+    assert child.wait(timeout=30) == 143
+    assert b"Traceback" not in child.stderr.read()
+    assert count(path) == before + 2

@@ -9,7 +9,7 @@ import typer
 
 from hermes_tools.console import streams, text
 from hermes_tools.console.app import entry
-from hermes_tools.console.options import Live, Output, Store, option
+from hermes_tools.console.options import Live, Output, Store, Writing, option
 from hermes_tools.console.status import Status, status_of
 from hermes_tools.console.streams import Record
 from hermes_tools.store import titles, writing
@@ -33,7 +33,7 @@ class Target:
 
 
 def append(
-    output: Output, store: Store,
+    output: Output, store: Writing,
     session: Annotated[str | None, typer.Argument(
         metavar="[SESSION]", show_default=False, help="A session id, title or unique prefix.")]
     = None,
@@ -72,7 +72,7 @@ def append(
     if streams.stdin() and sys.stdin.isatty():
         raise Usage("messages are read from standard input, and that is a terminal")
     target = Target(None, source, None if title is None else titles.check(title), live=live)
-    with store.write() as db:  # who is refused need not send a line
+    with store.change(dry_run=True) as db:  # who is refused need not send a line
         for one in (session, parent):
             if one is not None:
                 row = resolve(db, one)
