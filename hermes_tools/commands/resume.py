@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, NoReturn
 
@@ -77,13 +78,11 @@ def latest(db: Database, selection: Selection, filters: Filters) -> str:
 
     Raises NotFound.
     """
-    from dataclasses import replace
-
-    if not filters.source:
-        selection = replace(selection, sources=("cli",))
-    require_sources(db, selection)
+    wanted = selection if filters.source else replace(selection, sources=("cli",))
+    require_sources(db, wanted)
+    # Selected here, one by one: the newest is mostly among the first.
     for one in conversations(db, selection, preview=False):
-        tip = with_messages(db, one.rows)
+        tip = with_messages(db, one.rows) if wanted.takes(one) else None
         if tip is not None:
             return tip
     raise NotFound("no such conversation; hermes-session-list shows what there is")

@@ -23,11 +23,11 @@ def scroll(
     store: Store,
     output: Output,
     session: Annotated[str | None, typer.Argument(
-        metavar="[SESSION", show_default=False,
+        metavar="[SESSION]", show_default=False,
         help="A session id, title or unique prefix; - reads records of hermes-session-search.")]
     = None,
     message: Annotated[int | None, typer.Argument(
-        metavar="MESSAGE_ID]", show_default=False, help="The id of the message.")] = None,
+        metavar="[MESSAGE_ID]", show_default=False, help="The id of the message.")] = None,
     window: Annotated[int, option(
         "--window", metavar="N", min=0, help="Messages on each side, or of a page.")] = 5,
     role: Annotated[str | None, option(

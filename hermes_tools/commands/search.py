@@ -61,6 +61,8 @@ def search(
 ) -> Status:  # fmt: skip
     """Find messages by their words, in any language, and show each conversation's best hit.
 
+    --after and --before are the times of messages here, not of the session's start.
+
     Status 0: something was found; 1: nothing was; anything else: it could not be looked for.
     """
     if sort not in SORTS:

@@ -155,7 +155,7 @@ class Term:
         return re.findall(r"[0-9a-z]+", self.text)
 
 
-@dataclass(frozen=True)
+@dataclass(repr=False, eq=False)
 class And:
     """All of `wanted` in one message, and none of `unwanted`."""
 
@@ -163,7 +163,7 @@ class And:
     unwanted: "tuple[Node, ...]" = ()
 
 
-@dataclass(frozen=True)
+@dataclass(repr=False, eq=False)
 class Or:
     """Any of them."""
 

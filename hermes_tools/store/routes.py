@@ -151,12 +151,9 @@ class Routes:
         if len(text) < 2 or not text.isalnum():
             return False
 
-        def some(table: str, query: str) -> int:
-            return len(list(islice(self._match(table, query), MANY)))
-
-        if len(text) > 2 and some(schema.TRIGRAM, quoted(text)) < MANY:
+        if self._at_least(JUDGED, schema.WORDS, word_query(term)):
             return False
-        return some(schema.WORDS, word_query(term)) < JUDGED
+        return len(text) == 2 or self._at_least(MANY, schema.TRIGRAM, quoted(text))
 
     def _beside(self, term: Term) -> Steps | None:
         """Messages in which a word touches a letter of another script, from the trigrams that
@@ -347,6 +344,17 @@ class Routes:
             return  # bytes that are no UTF-8; found by the rows' own scan only
         except sqlite3.DatabaseError as error:
             raise broken(error) from error
+
+    def _at_least(self, number: int, table: str, query: str) -> bool:
+        """Whether an index names so many messages; counted no further."""
+        try:
+            row = self.db.execute(
+                f"SELECT count(*) FROM (SELECT 1 FROM {table} WHERE {table} MATCH ? LIMIT ?)",
+                (query, number),
+            ).fetchone()
+        except sqlite3.DatabaseError as error:
+            raise broken(error) from error
+        return int(row[0]) == number
 
     def _vocabulary(
         self, table: str, kind: str, query: str, parameters: tuple[Any, ...]

@@ -38,7 +38,7 @@ CONTEXT = 200
 APART, KEY = "\x00", "\x01"
 
 
-@dataclass
+@dataclass(repr=False, eq=False)
 class Hit:
     """A message that answers. `counts`: how often it has each wanted term; `length`: of its text
     in characters; `found` in the title or id of its session instead (kind).
@@ -67,7 +67,7 @@ class Hit:
         return float("-inf") if found is None else found
 
 
-@dataclass
+@dataclass(repr=False, eq=False)
 class Found:
     """What a search brought. total: conversations (or messages) found, None when it stopped early
     with more to come; why: the reason that an index could not be asked.
@@ -83,7 +83,7 @@ class Found:
         return self.total is None or self.total > len(self.hits)
 
 
-@dataclass(frozen=True)
+@dataclass(repr=False, eq=False)
 class Asked:
     """A search: the plan (or `raw` FTS5), who may answer, how many, in which order.
 
@@ -179,7 +179,10 @@ class Searcher:
         self._whole = query.fold(query.composed(asked.typed)) if len(self._terms) > 1 else ""
         # Times are of messages here.
         self._filters = replace(asked.selection, after=None, before=None)
-        self._plain = replace(self._filters, archived="any", internal="any") == Selection()
+        self._plain = (
+            not self._filters.narrow() and self._filters.newer_than is None
+            and self._filters.pinned == "any"
+        )  # fmt: skip
         conditions: list[str] = ["1"]
         self._values: list[Any] = []
         if asked.roles:
@@ -208,9 +211,9 @@ class Searcher:
             hits, whole, why = list(self._raw()), True, stale(self.db)
         else:
             hits, whole, why = self._answers()
-        if not self.asked.each and self.asked.titles and self.asked.plan is not None:
-            hits = [*self._named(), *hits]
         ordered = self._ordered(hits)
+        if not self.asked.each and self.asked.titles and self.asked.plan is not None:
+            ordered = [*self._ordered(self._named()), *ordered]
         if not self.asked.each:
             best: dict[str, Hit] = {}
             for hit in ordered:

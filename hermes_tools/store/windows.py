@@ -15,7 +15,7 @@ from hermes_tools.store.lineage import Lineage
 FURTHER = 4
 
 
-@dataclass
+@dataclass(repr=False, eq=False)
 class Window:
     """Rows (messages.COLUMNS) by id: before the anchor, the anchor, after it; and the first and
     the last rows of the session that lie outside of these.
