@@ -26,7 +26,7 @@ from typing import Any
 
 from hermes_tools.store import schema
 from hermes_tools.store.db import Database, code
-from hermes_tools.store.query import FOLD, MARKS, WORDISH, And, Node, Or, Term
+from hermes_tools.store.query import FOLD, MARKS, WORDISH, And, Node, Or, Term, terms
 
 # (id, True) names a message; (id, False) says that no id above it is to come any more, so that a
 # scan that finds nothing does not hold up the others.
@@ -94,7 +94,8 @@ class Routes:
 
         Raises Unusable when an index turns out to be damaged on the way.
         """
-        if self.why is not None:
+        # No parameter can hold bytes that are no UTF-8; such a term is looked for in the rows.
+        if self.why is not None or any(unpaired(term.text) for term in terms(node)):
             steps = self._scan(prefilter(node))
         else:
             index, rest = self._routes(node)
