@@ -161,7 +161,7 @@ def blocks(records: Iterable[Record]) -> Iterator[str]:
             place += f", profile {text.line(record['profile'])}"
         yield f"{text.style(title, 1)}  {text.style(place, 2)}"
         yield f"  {record['matched_role']}: {marked(record['snippet'])}"
-        yield text.style(f"  {record['session_id']} {record['match_message_id']}", 2)
+        yield text.style(f"  {text.line(record['session_id'])} {record['match_message_id']}", 2)
 
 
 def hit_lines(records: Iterable[Record]) -> Iterator[str]:
