@@ -6,6 +6,7 @@ rules are those of schema 11, on any store: columns are asked for, never assumed
 
 import json
 import re
+import sqlite3
 from collections.abc import Sequence
 from typing import Any
 
@@ -459,8 +460,8 @@ def matched(
             f"WHERE {index} MATCH ? AND {' AND '.join(where)} ORDER BY rank LIMIT ? OFFSET ?",
             (query, *values, limit, offset),
         ).fetchall()
-    except Exception as error:
-        if code(error) != 1:  # 1: the query, or the index, is not understood
+    except sqlite3.OperationalError as error:
+        if code(error) not in (0, 1):  # no error of its own: the query is not understood
             raise
         return []
     return [dict(row) for row in rows]
