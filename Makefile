@@ -23,10 +23,10 @@ demo: $(VENV)/.ready ## real pipelines on a sample store, in a temporary home
 	@sh tests/demo.sh
 
 test: $(VENV)/.ready ## everything but the long fault runs
-	$(BIN)/python -m pytest -m 'not faults'
+	$(BIN)/python -m pytest -n auto -m 'not faults'
 
 test-quick: $(VENV)/.ready ## without the slow tests
-	$(BIN)/python -m pytest -m 'not slow and not faults'
+	$(BIN)/python -m pytest -n auto -m 'not slow and not faults'
 
 bench: $(VENV)/.ready ## medians and ratios on a store of 1,000 sessions (BENCH=options)
 	$(BIN)/python tests/bench/run.py $(BENCH)

@@ -342,7 +342,11 @@ def agent() -> Callable[[str], Path]:
         if os.environ.get("HERMES_TOOLS_NO_AGENT"):
             pytest.skip("HERMES_TOOLS_NO_AGENT is set")
         if version not in tried:
-            tried[version] = install_agent(version, place)
+            place.parent.mkdir(parents=True, exist_ok=True)
+            with open(place.with_suffix(".lock"), "w") as lock:  # tests may run side by side
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                done = (place / "bin" / "hermes").exists()
+                tried[version] = "" if done else install_agent(version, place)
         if tried[version]:
             pytest.skip(f"the agent's release {version} cannot be installed: {tried[version]}")
         return place / "bin" / "hermes"
