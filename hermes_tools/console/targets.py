@@ -35,8 +35,9 @@ def targets(
     default: Selection = ALL, *,
     titles: bool = True, segment: bool = False, missing_ok: bool = False,
 ) -> Iterator[Target]:  # fmt: skip
-    """Each conversation once. Names that are none are warned of. `default` is what filters alone
-    select, with the command's own defaults; beside names only what was typed narrows.
+    """Each conversation once. Names that are none are warned of, and so are records whose digest
+    no longer holds. `default` is what filters alone select, with the command's own defaults;
+    beside names only what was typed narrows.
     """
     reader = Reader(db)
     require_sources(db, default)
@@ -51,7 +52,19 @@ def targets(
         if one.id in seen or (filters.given and not typed.takes(one)):
             continue
         seen.add(one.id)
+        expected = (record or {}).get("digest")
+        rows = [row] if segment else reader.lineage.members(row)
+        if expected is not None and expected != seal(db, rows):
+            streams.warn(f"session {one.id}: left alone: changed since its record was written")
+            continue
         yield Target(one, row, record)
+
+
+def seal(db: Database, rows: list[str]) -> str:
+    """The digest of a conversation's rows."""
+    from hermes_tools.store.exporting import digest
+
+    return digest(db, rows)
 
 
 def told(

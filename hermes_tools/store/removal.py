@@ -9,6 +9,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -365,18 +366,21 @@ class Removal:
         rows = outcome.more.get("session_ids", [])
         if outcome.action == "deleted":
             if "routing" in outcome.more and "routing_left" not in outcome.more:
-                unroute_file(self.home, rows)
+                with suppress(OSError):  # a mirror; the gateway drops what leads nowhere
+                    unroute_file(self.home, rows)
             found = [path for row in rows for path in files(self.home, row)]
-            if found and self.files:
-                outcome.more["files"] = [str(path) for path in found if _unlink(path)]
-            elif found:
-                outcome.more["files_left"] = [str(path) for path in found]
+            gone = [path for path in found if self.files and _unlink(path)]
+            if gone:
+                outcome.more["files"] = [str(path) for path in gone]
+            left = [str(path) for path in found if path not in gone]
+            if left:
+                outcome.more["files_left"] = left
         return outcome
 
 
 def _unlink(path: Path) -> bool:
     try:
-        path.unlink()
-    except FileNotFoundError:
-        return False
+        path.unlink(missing_ok=True)
+    except OSError:
+        return False  # the rows are gone already; the record says that this one is left
     return True

@@ -131,7 +131,8 @@ def alone(path: Path) -> Iterator[Database]:
     for name in LOCKS:
         if locked(path.with_name(path.name + name)):
             raise Busy(f"{path}{name}: the agent is at work on the store; nothing was changed")
-    with inuse.alone(path, "VACUUM") as db:
+    what = "a vacuum (hermes-session-backup --compact makes a small copy beside others)"
+    with inuse.alone(path, what) as db:
         schema.require_store(db)
         require_room(path, live_bytes(db))
         yield db
