@@ -47,11 +47,17 @@ def _rich(unit: str):  # type: ignore[no-untyped-def]
         BarColumn,
         MofNCompleteColumn,
         Progress,
+        ProgressColumn,
         TextColumn,
         TimeRemainingColumn,
     )  # fmt: skip
+    from rich.text import Text
+
+    class Speed(ProgressColumn):
+        def render(self, task):  # type: ignore[no-untyped-def]
+            return Text("" if task.speed is None else f"{task.speed:,.1f}/s")
 
     return Progress(
         TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn(unit),
-        TimeRemainingColumn(), console=Console(stderr=True), transient=True,
+        Speed(), TimeRemainingColumn(), console=Console(stderr=True), transient=True,
     )  # fmt: skip

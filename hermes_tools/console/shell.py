@@ -1,16 +1,20 @@
 """Programs of the user's own: `sh -c CMD` with a record on standard input."""
 
+from __future__ import annotations
+
 import os
 import signal
-import subprocess
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from hermes_tools.console import streams
 from hermes_tools.console.options import option
 from hermes_tools.console.streams import Record
 from hermes_tools.store.errors import Failed
+
+if TYPE_CHECKING:
+    import subprocess  # loaded where a program is called: most runs call none
 
 CmdTimeout = Annotated[
     float,
@@ -21,7 +25,7 @@ CmdTimeout = Annotated[
 
 def call(
     command: str, record: Record, timeout: float, env: Mapping[str, str] | None = None,
-    running: "set[subprocess.Popen[bytes]] | None" = None,
+    running: set[subprocess.Popen[bytes]] | None = None,
 ) -> str:  # fmt: skip
     """What CMD writes to standard output, given the record as JSON on standard input and its
     session in HERMES_SESSION_ID, `env` beside it; its standard error is ours. Raises Failed.
@@ -29,6 +33,8 @@ def call(
     It is the head of a process group of its own, so that what it started ends with it; while it
     runs it is in `running`, for those who would stop it from another thread.
     """
+    import subprocess
+
     # bytes, since a shell's environment knows no surrogates
     name = str(record.get("session_id", "")).encode("utf-8", "surrogateescape")
     with subprocess.Popen(
@@ -57,7 +63,7 @@ def call(
     return output.decode("utf-8", "replace")
 
 
-def stop(child: "subprocess.Popen[bytes]") -> None:
+def stop(child: subprocess.Popen[bytes]) -> None:
     """End a program and all it started."""
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(child.pid, signal.SIGKILL)

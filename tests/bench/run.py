@@ -27,6 +27,7 @@ sys.path.insert(0, str(HERE))
 
 import generate  # noqa: E402
 import inserts  # noqa: E402
+import prune  # noqa: E402
 
 BIN = Path(sys.executable).parent
 FLOOR = [sys.executable, "-c", "import typer, sqlite3, orjson"]
@@ -248,6 +249,8 @@ def main() -> None:
             big(given.runs, store)
         if "bulk" in given.only:
             bulk(max(3, given.runs // 2), store, folder)
+        if "prune" in given.only:
+            prune.run(store, folder)
         if "agent" in given.only:
             agent(given.runs, store, folder)
 
