@@ -2,10 +2,11 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Annotated
 
-from hermes_tools.console import outlet, streams
+from hermes_tools.console import following, outlet, streams
 from hermes_tools.console.app import entry
 from hermes_tools.console.options import (
     AllProfiles,
@@ -45,6 +46,19 @@ Share = Annotated[
 Segment = Annotated[
     bool, option("--segment", help="Only the session rows named, not their conversations.")
 ]
+Cursor = Annotated[
+    Path | None,
+    option("--cursor", metavar="FILE",
+           help="Only what is new or changed since the run that wrote this file."),
+]  # fmt: skip
+Commit = Annotated[
+    Path | None,
+    option("--commit", metavar="FILE",
+           help="Adopt the position of the last run with this cursor: its output has arrived."),
+]  # fmt: skip
+Follow = Annotated[
+    bool, option("--follow", help="Go on: write what is new as it arrives, until interrupted.")
+]
 Origin = Annotated[
     str | None,
     option("--origin", metavar="NAME", help="Stamp every record with the host it comes from."),
@@ -61,6 +75,9 @@ def export(
     share: Share = False,
     segment: Segment = False,
     origin: Origin = None,
+    cursor: Cursor = None,
+    commit: Commit = None,
+    follow: Follow = False,
     limit: Limit = None,
     all_profiles: AllProfiles = False,
 ) -> None:
@@ -71,6 +88,15 @@ def export(
     if format not in FORMATS:
         raise Usage(f"-f {format}: not one of {', '.join(FORMATS)} (for people: "
                     "hermes-session-show)")  # fmt: skip
+    if commit is not None:
+        following.commit(commit)
+        return
+    if cursor is not None or follow:
+        if session or segment or limit or all_profiles or format not in FORMATS[:2]:
+            raise Usage("--cursor and --follow go with filters and with -f jsonl or messages only")
+        make = following.Maker(live_only, share, stamps(origin, None))
+        increment(store, make, filters.selection(), format, cursor, output, follow)
+        return
     names = streams.names(session) if session else None
     selection = filters.selection()
     left = {name.ref for name in names or ()}
@@ -94,6 +120,35 @@ def export(
 
     timed = format == "messages"
     outlet.deliver(lines(), output, store.quiet)
+
+
+def increment(
+    store: Store, make: following.Maker, selection: Selection, form: str, cursor: Path | None,
+    output: Path | None, follow: bool,
+) -> None:  # fmt: skip
+    """What is new: once, from a cursor file, or for as long as somebody listens."""
+    if follow:
+        if output is not None:
+            raise Usage("--follow writes to standard output")
+        chunks = following.follow(store.path, store.timeout, make, selection, form, cursor)
+        for chunk in chunks:
+            if not store.quiet:
+                streams.write(chunk)
+                streams.flush()
+        return
+    assert cursor is not None
+    with store.read() as db, snapshot(db):
+        position = following.read(cursor, db)
+        chunks = following.news(make(db), position, selection, form)
+        if output is None or str(output) == "-":
+            outlet.deliver(chunks, None, store.quiet)
+            streams.flush()
+            following.save(position, db, following.pending(cursor))
+        else:
+            first = next(chunks, None)
+            if first is not None:
+                outlet.deliver(chain((first,), chunks), output)
+            following.save(position, db, cursor)
 
 
 def shaped(exporter: Exporter, one: Picked, form: str, selection: Selection) -> Iterator[bytes]:

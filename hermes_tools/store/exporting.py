@@ -336,8 +336,12 @@ class Exporter:
         ).fetchone()
         return str(row[0]) if row else None
 
-    def line(self, session_id: Any) -> Iterator[bytes]:
-        """One session's export record in chunks of about 64 KB, ended with a newline."""
+    def line(
+        self, session_id: Any, *, above: int | None = None, stamps: dict[str, Any] | None = None
+    ) -> Iterator[bytes]:
+        """One session's export record in chunks of about 64 KB, ended with a newline; with `above`
+        only its messages with higher ids. `stamps` are more keys for its end.
+        """
         row = self.session(session_id)
         record = self.session_cells.careful(row)
         raw = record.pop("_raw", None)
@@ -345,6 +349,7 @@ class Exporter:
             record["system_prompt"] = self.prompt(record)
         head = orjson.dumps(record)[:-1] + b',"messages":['
         which = f"AND {self.db.schema.live.replace('m.', '')}" if self.live_only else ""
+        which += f" AND rowid > {above}" if above else ""
         separator = b""
         for page in self.pages(session_id, which):
             text = self.message_cells.dumps(page)
@@ -358,7 +363,7 @@ class Exporter:
             tail["_tables"] = tables
         if raw:
             tail["_raw"] = raw
-        tail |= {**self.stamps, "_format": FORMAT}
+        tail |= {**self.stamps, **(stamps or {}), "_format": FORMAT}
         yield head + b"]," + orjson.dumps(tail)[1:] + b"\n"
 
     def digest(self, session_ids: list[Any]) -> str:

@@ -16,6 +16,11 @@ from hermes_tools.store.messages import SENTINEL, is_carrier, plain, tool_calls
 from hermes_tools.store.times import iso, valid
 
 NAMESPACE = uuid.UUID("5f0c1f5e-8a53-4c0e-9a30-6d3f3c0f6f1a")
+FLAT = (
+    "session_id", "message_id", "role", "content", "content_json", "tool_name", "tool_call_id",
+    "tool_calls", "timestamp", "when", "token_count", "finish_reason", "active", "compacted",
+    "source", "model", "title", "lineage_root_id", "profile", "origin",
+)  # fmt: skip
 Within = Callable[[float | None], bool]
 
 
@@ -46,10 +51,13 @@ def whole(value: Any) -> int | None:
     return value if isinstance(value, int) else None
 
 
-def rows(exporter: Exporter, session_id: Any) -> Iterator[dict[str, Any]]:
-    """Message rows as they are stored, live ones alone where the exporter says so."""
+def rows(exporter: Exporter, session_id: Any, above: int = 0) -> Iterator[dict[str, Any]]:
+    """Message rows as they are stored, live ones alone where the exporter says so; with `above`
+    those with higher ids.
+    """
     live = exporter.db.schema.live.replace("m.", "")
     which = f"AND {live}" if exporter.live_only else ""
+    which += f" AND rowid > {above}" if above else ""
     for row in exporter.messages(session_id, which):
         yield dict(zip(exporter.message_names, row, strict=True))
 
@@ -60,12 +68,12 @@ def session_of(exporter: Exporter, session_id: Any) -> dict[str, Any]:
 
 
 def flat(
-    exporter: Exporter, members: list[Any], root: Any, within: Within = always
+    exporter: Exporter, members: list[Any], root: Any, within: Within = always, above: int = 0
 ) -> Iterator[bytes]:
     """One line a message, each with the same keys of the same types (hermes-session-jsonl(5))."""
     for session_id in members:
         session = session_of(exporter, session_id)
-        for message in rows(exporter, session_id):
+        for message in rows(exporter, session_id, above):
             if within(valid(message["timestamp"])):
                 yield orjson.dumps(
                     flat_record(exporter, session, message, root), option=orjson.OPT_APPEND_NEWLINE
@@ -97,6 +105,15 @@ def flat_record(
         "title": text_of(session.get("title")), "lineage_root_id": text_of(root),
         "profile": exporter.stamps.get("profile"), "origin": exporter.stamps.get("_origin"),
     }  # fmt: skip
+
+
+def gone(exporter: Exporter, session_id: Any) -> bytes:
+    """The line that says that a session was deleted: its role is `_deleted`, the rest is null."""
+    record = dict.fromkeys(FLAT) | {
+        "session_id": text_of(session_id), "role": "_deleted", "active": 0, "compacted": 0,
+        "profile": exporter.stamps.get("profile"), "origin": exporter.stamps.get("_origin"),
+    }  # fmt: skip
+    return orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE)
 
 
 def spoken(exporter: Exporter, session_id: Any) -> Iterator[dict[str, Any]]:
