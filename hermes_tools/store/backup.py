@@ -171,7 +171,7 @@ def verify(path: Path, called: object = None) -> Contents:
                 raise Damaged(f"{called}: damaged: {words.splitlines()[-1]}")
             return contents(db)
     except sqlite3.DatabaseError as error:
-        if code(error) in (5, 6):
+        if code(error) in (5, 6, 8, 10, 13, 14):  # of the system, not of the file
             raise
         raise Damaged(f"{called}: damaged: {error}") from error
     except Damaged as error:

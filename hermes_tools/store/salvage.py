@@ -334,7 +334,7 @@ def finish(
     """
     kinds: dict[str, list[tuple[str, str]]] = {"view": [], "table": [], "index": [], "trigger": []}
     for kind, name, sql in objects:
-        if kind != "table" or sql.upper().startswith("CREATE VIRTUAL"):
+        if kind in kinds and (kind != "table" or sql.upper().startswith("CREATE VIRTUAL")):
             kinds[kind].append((name, sql))
     without: set[str] = set()
     for kind in ("view", "table", "index", "trigger"):

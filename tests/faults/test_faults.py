@@ -14,7 +14,7 @@ import sqlite3
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, nullcontext
 from itertools import combinations_with_replacement
 from pathlib import Path
@@ -173,32 +173,52 @@ def judge(name: str, run: Run, path: Path, words: list[object], what: str) -> in
 def test_bytes_flipped(first: int, run: Run, store, tmp_path: Path) -> None:
     names = ["v11", "v19", "v22", "head-3", "head-0", "v5"]
     sound = {name: store(name) for name in names}
+    wrong: list[str] = []
     for seed in range(first, min(first + GROUP, SEEDS)):
         name = names[seed // 7 % len(names)]
         path = tmp_path / f"seed{seed}" / "state.db"
         path.parent.mkdir()
         shutil.copy(sound[name], path)
         what = f"seed {seed}, {name}: {flip(path, seed)}"
-        before = path.read_bytes()
-        for command, words in there(READERS).items():
-            tried["bytes flipped, readers"] += 1
-            judge(command, run, path, words, what)
-            assert path.read_bytes() == before, f"{command} wrote to {what}"
-            survived["bytes flipped, readers"] += 1
-        tried["bytes flipped, copies"] += 2
-        copy = path.with_name("copy.db")
-        if judge("backup", run, path, ["-o", copy], what) == 0:
-            assert stores.condition(copy)["foreign keys"] is not None
-        else:
-            assert not copy.exists(), f"a copy of {what} that is not good"
-        judge("repair", run, path, ["--salvage", "-o", path.with_name("new.db")], what)
-        assert path.read_bytes() == before
-        survived["bytes flipped, copies"] += 2
-        command = sorted(there(WRITERS))[seed % len(there(WRITERS))]
-        tried["bytes flipped, writers"] += 1
-        judge(command, run, path, WRITERS[command], what)
-        survived["bytes flipped, writers"] += 1
+        for kind, command in a_round(seed, path):
+            before = path.read_bytes()
+            tried[f"bytes flipped, {kind}"] += 1
+            try:
+                command(run, path, what)
+                assert kind == "writers" or path.read_bytes() == before, f"wrote to {what}"
+                survived[f"bytes flipped, {kind}"] += 1
+            except Exception as error:  # the others are tried all the same
+                wrong.append(str(error))
         shutil.rmtree(path.parent)
+    assert not wrong, "\n\n".join(wrong)
+
+
+Trial = Callable[[Run, Path, str], object]
+
+
+def a_round(seed: int, path: Path) -> Iterator[tuple[str, Trial]]:
+    """Everything that is tried on one spoilt store: all readers, what copies, and one writer."""
+
+    def trial(name: str, words: list[object]) -> Trial:
+        return lambda run, path, what: judge(name, run, path, words, what)
+
+    for name, words in there(READERS).items():
+        yield "readers", trial(name, words)
+    yield "copies", back_up
+    yield "copies", trial("repair", ["--salvage", "-o", path.with_name("new.db")])
+    writers = there(WRITERS)
+    chosen = sorted(writers)[seed % len(writers)]
+    yield "writers", trial(chosen, writers[chosen])
+
+
+def back_up(run: Run, path: Path, what: str) -> None:
+    """Either a copy that is good, or none."""
+    copy = path.with_name("copy.db")
+    if judge("backup", run, path, ["-o", copy], what) != 0:
+        assert not copy.exists(), f"a copy of {what} that is not good"
+        return
+    with closing(sqlite3.connect(copy)) as db:
+        assert db.execute("PRAGMA quick_check").fetchall() == [("ok",)], f"a bad copy of {what}"
 
 
 @pytest.mark.parametrize("kind", ["half", "most", "header", "zeroed", "zeroed tail", "grown"])
@@ -334,7 +354,7 @@ def test_killed_at_any_moment(name: str, how: signal.Signals, run: Run, busy_sto
     words, given = interrupted(name, original, tmp_path)
     took = 0.0
     chance = random.Random(f"{name}{how}")
-    rounds = KILLS if how == signal.SIGKILL else max(2, KILLS // 4)
+    rounds = KILLS if how == signal.SIGKILL else max(1, KILLS // 4)
     for number in range(-1, rounds):
         path = tmp_path / f"{name}{number}" / "state.db"
         shutil.copytree(original.parent, path.parent)
