@@ -165,6 +165,8 @@ def _words(error: BaseException, status: Status) -> str:
         if status is Status.DATA:
             return f"the store is damaged ({error}); hermes-session-check says where"
         return f"SQLite: {error}"
+    if isinstance(error, UnicodeError):
+        return f"the store or the input is damaged: {error}"
     if status is Status.BUG:
         return f"a bug: {type(error).__name__}: {error} (HERMES_DEBUG=1 shows where)"
     return str(error) or type(error).__name__

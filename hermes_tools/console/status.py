@@ -47,11 +47,14 @@ OF_CLASS: dict[type[BaseException], Status] = {
     NotADirectoryError: Status.MISSING,
     IsADirectoryError: Status.MISSING,
     PermissionError: Status.DENIED,
+    # Bytes that are no text: in a file, or in the message of an error about a garbled schema.
+    UnicodeError: Status.DATA,
 }
 
 OF_SQLITE = {
     3: Status.DENIED, 5: Status.BUSY, 6: Status.BUSY, 8: Status.DENIED, 10: Status.IO,
-    11: Status.DATA, 13: Status.IO, 14: Status.MISSING, 17: Status.BUSY, 23: Status.DENIED,
+    11: Status.DATA, 13: Status.IO, 14: Status.MISSING, 17: Status.BUSY,
+    19: Status.DATA, 20: Status.DATA, 23: Status.DENIED,
     26: Status.DATA,
 }  # fmt: skip
 

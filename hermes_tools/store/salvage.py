@@ -77,7 +77,11 @@ def salvage(db: Database, target: Path, advance: Advance = lambda step: None) ->
                 if kind == "table" and not sql.upper().startswith("CREATE VIRTUAL")
             ]  # fmt: skip
             for table, sql in tables:
-                new.execute(sql)
+                try:
+                    new.execute(sql)
+                except (sqlite3.Error, UnicodeError):  # garbled
+                    report.not_made.append(f"table {table}")
+                    continue
                 carry(db, new, table, report, advance)
             make_up_sessions(new, report)
             finish(db, new, objects, report)
@@ -149,7 +153,8 @@ def carry(
     try:
         columns = [row[1] for row in db.execute(f"PRAGMA table_info({quoted})")]
         numbered = has_rowid(db, quoted)
-    except sqlite3.DatabaseError:
+        "".join(columns).encode()
+    except (sqlite3.DatabaseError, UnicodeError):
         columns = []
     if not columns:
         report.not_made.append(f"table {table}")
@@ -346,7 +351,7 @@ def finish(
                 new.execute(sql)
                 if kind == "table":
                     fill(new, name, sql)
-            except sqlite3.DatabaseError:
+            except (sqlite3.DatabaseError, UnicodeError):
                 new.execute("ROLLBACK TO one")
                 report.not_made.append(f"{'index' if kind == 'table' else kind} {name}")
                 without.add(name)
