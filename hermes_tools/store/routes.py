@@ -129,9 +129,11 @@ class Routes:
 
     def _word(self, term: Term) -> tuple[Steps | None, list[Steps]]:
         words = word_query(term)
-        rest = [self._escaped_glue(term), self._escaped_accents(term)]
         trigrams = inside_query(term)
         beside = self._beside(term) if self._common(term) else None
+        # A trigram query for the word itself sees it in tool calls, whatever stands before it.
+        seen = self.trigram_has_calls and beside is None and trigrams is not None
+        rest = [self._escaped_glue(term, seen), self._escaped_accents(term)]
         if beside is not None:
             rest.append(beside)
         elif trigrams is not None:
@@ -191,13 +193,13 @@ class Routes:
             at = chr(ord(block) + 1)
         return None
 
-    def _escaped_glue(self, term: Term) -> Steps:
+    def _escaped_glue(self, term: Term, seen: bool) -> Steps:
         """Words right behind an escaped letter (`\\u2014word` is one word of the index), where the
         trigram index does not see them.
         """
         sentinels = self.sentinels()
         some = sentinels if len(sentinels) <= 50 else []
-        if self.trigram_has_calls and some == sentinels:
+        if seen and some == sentinels:
             return numbered(sentinels)
         first = term.parts[0]
         like = "substr(term, 6, ?) = ?" if term.prefix or len(term.parts) > 1 else (
@@ -642,11 +644,15 @@ def variants(letter: str) -> list[str]:
         for block in ((0x27, 0x180), (0x180, 0x250), (0x250, 0x530), (0x1E00, 0x2000),
                       (0x2010, 0x2020), (0x1C80, 0x1CC0)):  # fmt: skip
             for number in range(*block):
-                found.setdefault(FOLD[number], {}).setdefault(chr(number).lower()[0])
+                lower = chr(number).lower()
+                one = lower if len(lower) == 1 else chr(number)
+                found.setdefault(FOLD[number], {}).setdefault(one)
         _VARIANTS.update({key: list(values) for key, values in found.items() if key})
     if letter in _VARIANTS:
         return _VARIANTS[letter]
-    return list(dict.fromkeys((letter, letter.upper()[:1] or letter)))
+    upper = letter.upper()
+    both = len(upper) == 1 and upper != letter and FOLD[ord(upper)] == letter
+    return [letter, upper] if both else [letter]
 
 
 def escapes(text: str) -> list[str]:

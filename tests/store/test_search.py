@@ -1,6 +1,7 @@
 """The same answers on every kind of index, and on none."""
 
 import json
+import random
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
@@ -11,6 +12,7 @@ import pytest
 import stores
 
 from hermes_tools.store import db, query, search
+from hermes_tools.store.errors import Usage
 from hermes_tools.store.routes import Routes
 from hermes_tools.store.selection import Selection
 
@@ -397,3 +399,52 @@ def test_b12_a_search_that_finds_nothing_says_what_there_is(store: Callable[[str
         where = dict(search.whereabouts(con, asked))
     assert where["shallowword"] == {"tool": 1} and where["xyzzy"] == {}
     assert set(where["copper"]) == {"user", "assistant"}
+
+
+PIECES = (
+    "a", "b", "ab", "cafe", "é", "É", "e\u0301", "nginx", "v2", "job_id", ".", "-", "_", " ", "  ",
+    "\n", "磁", "盘", "磁盘", "한", "국", "🚀", "🤖", "→", "ё", "Ж", "ế", "ß", "İ", "ς", "'", "’",
+    "\\", "/", ":", "u00e9", "n", "7", "٣", "ﬁ", "が", "か\u3099", "\t",
+)  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [1, 2])
+def test_routes_agree_on_texts_nobody_thought_of(
+    seed: int, store: Callable[[str], Path]
+) -> None:
+    chance = random.Random(seed)
+
+    def text(most: int) -> str:
+        return "".join(chance.choice(PIECES) for _ in range(chance.randint(1, most)))
+
+    rows: list[tuple[Any, ...]] = []
+    for _ in range(120):
+        said, raw = text(9), chance.random() < 0.3
+        parts = json.dumps([{"type": "text", "text": said}], ensure_ascii=not raw)
+        arguments = json.dumps({"command": said}, ensure_ascii=not raw)
+        call = json.dumps([{"function": {"name": "t", "arguments": arguments}}])
+        rows.append(chance.choice([
+            ("user", said, None), ("user", said, None), ("user", search.messages.SENTINEL + parts,
+            None), ("assistant", None, call), ("tool", "x " * 5000 + said, None),
+        ]))  # fmt: skip
+    paths = {name: store(name) for name in ("nofts", "head-0", "head-1", "head-3")}
+    for path in paths.values():
+        with closing(sqlite3.connect(path)) as con:
+            for number, row in enumerate(rows):
+                con.execute(
+                    "INSERT INTO messages (session_id, role, content, tool_calls, timestamp) "
+                    "VALUES (?, ?, ?, ?, 1)",
+                    (stores.CRON if number % 7 == 3 else stores.TOOLS, *row),
+                )
+            con.commit()
+    for _ in range(30):
+        typed = text(4) if chance.random() < 0.8 else f'"{text(3)}" {text(2)}'
+        try:
+            query.parse([typed])
+        except Usage:
+            continue
+        for roles in (search.ROLES, ("tool",)):
+            answers = {name: sorted(hit.id for hit in found(path, typed, roles).hits)
+                       for name, path in paths.items()}  # fmt: skip
+            assert len({str(answer) for answer in answers.values()}) == 1, (typed, answers)
