@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import stores
 from conftest import Run
 from platforms import TOKENS, Platform, Request, serving
 
@@ -338,6 +339,19 @@ def test_b133_a_platform_that_is_not_set_up_fails_with_the_reason(
     assert words in row(place)["handoff_error"]
 
 
+def test_notices_around_the_answer_are_left_out(run: Run, prepared: Any) -> None:
+    place, server = prepared("slack", "C1")
+    turn = (
+        "import sqlite3, os; db = sqlite3.connect(os.environ['HERMES_HOME'] + '/state.db');"
+        "db.execute('INSERT INTO messages (session_id, role, content, timestamp) VALUES "
+        "(?, ?, ?, 1796000000)', [os.environ['HERMES_SESSION_ID'], 'assistant', 'All  here.']);"
+        "db.commit(); print('warning: no scanner\\nAll  here.\\nsession_id: x')"
+    )
+    agent = f"{sys.executable} - <<'PY'\n{turn}\nPY"
+    run("deliver", "--once", "--agent", agent, "--home", place).ok()
+    assert server.requests[-1].payload["text"] == "All  here."
+
+
 @pytest.mark.parametrize(("agent", "words"), [
     ("exit 3", "agent: exit status 3"),
     ("true", "agent: it gave no answer"),
@@ -507,6 +521,74 @@ def test_the_loop_takes_what_comes_later(run: Run, prepared: Any) -> None:
     child.terminate()
     out, _ = child.communicate(timeout=20)
     assert [json.loads(line)["session_id"] for line in out.splitlines()] == [TIP, PENDING]
+
+
+def test_a_locked_store_does_not_end_the_loop(run: Run, prepared: Any) -> None:
+    place, _ = prepared("slack", "C1")
+    with closing(sqlite3.connect(place / "state.db", isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        child = run.start("deliver", "--agent", AGENT, "--timeout", 0.1, "--home", place)
+        assert child.stderr is not None
+        assert b"locked by another process" in child.stderr.readline()
+        other.execute("ROLLBACK")
+    wait_until(lambda: row(place, TIP)["handoff_state"] == "completed")
+    child.terminate()
+    child.communicate(timeout=20)
+
+
+@pytest.mark.parametrize("store", ["head-0", "head-3", "head-pending", "delete", "nofts"])
+def test_stores_of_any_make(store: str, run: Run, prepared: Any) -> None:
+    place, _ = prepared("slack", "C1", store)
+    request(place, stores.TIP, "slack")
+    (record,) = run("deliver", "--once", "--agent", AGENT, "--home", place).ok().records
+    assert record["state"] == "completed" and record["bound"]
+    after = row(place, stores.TIP)
+    assert after["handoff_state"] == "completed" and after["ended_at"] is None
+    if "session_key" in after:
+        assert after["session_key"] == record["session_key"] and after["source"] == "slack"
+    with closing(sqlite3.connect(place / "state.db")) as db:
+        assert db.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+
+
+# --- What the agent's gateway makes of it ---
+
+NEXT = """
+import sys, json
+from gateway.session import SessionSource, SessionStore
+from gateway.config import GatewayConfig, Platform
+from pathlib import Path
+folder = Path(sys.argv[1]) / "sessions"
+folder.mkdir(exist_ok=True)
+store = SessionStore(folder, GatewayConfig(sessions_dir=folder))
+source = json.loads(sys.argv[2])
+source["platform"] = Platform(source["platform"])
+print(store.get_or_create_session(SessionSource(**source)).session_id)
+"""
+
+
+@pytest.mark.parametrize(("version", "store"), [("0.13.0", "v11"), ("0.19.0", "v22")])
+@pytest.mark.parametrize(("platform", "chat", "message"), [
+    ("telegram", "4242", {"chat_id": "4242", "chat_type": "dm", "thread_id": "77"}),
+    ("discord", "444", {"chat_id": "9001", "chat_type": "thread", "thread_id": "9001"}),
+    ("slack", "C1", {"chat_id": "C1", "chat_type": "group", "thread_id": "1718.000100"}),
+])  # fmt: skip
+def test_a_gateway_goes_on_in_the_session(
+    version: str, store: str, platform: str, chat: str, message: dict[str, str], run: Run,
+    prepared: Any, agent: Callable[[str], Path],
+) -> None:  # fmt: skip
+    place, _ = prepared(platform, chat, store)
+    execute(place, "UPDATE sessions SET ended_at = 1772400000, end_reason = 'user_exit' "
+            "WHERE id = ?", TIP)  # fmt: skip
+    run("deliver", "--once", "--agent", AGENT, "--home", place).ok()
+    for person in ("U1", "U2"):
+        origin = {"platform": platform, "user_id": person, **message}
+        done = subprocess.run(
+            [agent(version).parent / "python", "-c", NEXT, place, json.dumps(origin)],
+            capture_output=True, text=True,
+            env={"HERMES_HOME": str(place), "HOME": str(place.parent)},
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.split()[-1] == TIP, person
 
 
 # --- By way of apprise ---

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import stores
 from conftest import Run
 
 TELEGRAM, DISCORD = "20260227_080000_deadbe01", "20260227_090000_deadbe02"
@@ -296,6 +297,18 @@ def test_usage(argv: tuple[Any, ...], run: Run, place: Path) -> None:
 def test_a_slip_in_the_settings_resets_nothing(run: Run, place: Path) -> None:
     (place / "config.yaml").write_text("session_reset: {mode: dayly}\n")
     assert "dayly" in run("reset", "--yes", "--home", place).gave(2).stderr
+
+
+def test_a_reset_begins_a_new_generation(run: Run, home: Callable[[str], Path]) -> None:
+    place = home("head-3")
+    execute(place, "UPDATE sessions SET source = 'telegram', session_key = ? WHERE id = ?",
+            KEY, stores.TIP)  # fmt: skip
+    execute(place, "INSERT INTO conversation_generations VALUES ('telegram', ?, 7)", KEY)
+    route(place, KEY, entry(stores.TIP))
+    found = run("reset", *IDLE, "--yes", "--home", place).ok().records
+    assert ("reset", KEY) in [(one["action"], one["session_key"]) for one in found]
+    assert execute(place, "SELECT generation FROM conversation_generations "
+                   "WHERE session_key = ?", KEY) == [(8,)]  # fmt: skip
 
 
 # --- What the agent makes of it ---

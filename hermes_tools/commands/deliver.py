@@ -52,22 +52,27 @@ def deliver(
 
 def carried(at_work: Worker, once: bool) -> Iterator[Record]:
     """Carry out what is pending, every two seconds; nothing while a gateway runs. Raises Busy
-    with `once`.
+    with `once`; a worker that goes on waits a locked store out.
     """
     told_of_gateway = False
     while True:
-        if inuse.gateway(at_work.home, at_work.db) is None:
-            told_of_gateway = False
-            yield from shown(at_work.recover())
-            for one in at_work.pending():
-                record = at_work.carry(one)
-                if record is not None:
-                    yield from shown([record])
-        elif once:
-            raise Busy(f"{at_work.home}: a gateway is running; handoffs are its own to take")
-        elif not told_of_gateway:
-            told_of_gateway = True
-            streams.complain(f"{at_work.home}: a gateway is running; waiting until it does not")
+        try:
+            running = inuse.gateway(at_work.home, at_work.db) is not None
+            if running and once:
+                raise Busy(f"{at_work.home}: a gateway is running; handoffs are its own to take")
+            if running and not told_of_gateway:
+                streams.complain(f"{at_work.home}: a gateway is running; waiting until it does not")
+            told_of_gateway = running
+            if not running:
+                yield from shown(at_work.recover())
+                for one in at_work.pending():
+                    record = at_work.carry(one)
+                    if record is not None:
+                        yield from shown([record])
+        except Busy as error:
+            if once:
+                raise
+            streams.complain(str(error))
         if once:
             return
         time.sleep(EVERY)

@@ -18,6 +18,7 @@ from hermes_tools.store import inuse, routing
 from hermes_tools.store.db import Database, transaction
 from hermes_tools.store.errors import Busy, Negative, NotFound, Unsupported
 from hermes_tools.store.lineage import RESETS, Lineage
+from hermes_tools.store.messages import plain
 from hermes_tools.store.resets import start_time
 from hermes_tools.store.sessions import Reader
 from hermes_tools.store.times import valid
@@ -171,6 +172,22 @@ def finish(
     return True, route is not None
 
 
+def last_message(db: Database) -> int:
+    """The newest message id of the store, 0 without any."""
+    return int(db.execute("SELECT COALESCE(max(id), 0) FROM messages").fetchone()[0])
+
+
+def answers(db: Database, after: int) -> Iterator[str]:
+    """The texts the agent has stored after a message, newest first. They may stand in another
+    row: a release resumes where it thinks the conversation went on.
+    """
+    rows = db.execute(
+        "SELECT content FROM messages WHERE id > ? AND role = 'assistant' AND content <> '' "
+        "ORDER BY id DESC LIMIT 20", (after,)
+    ).fetchall()  # fmt: skip
+    yield from (plain(row[0]).strip() for row in rows)
+
+
 _KEEP = object()
 
 
@@ -277,5 +294,11 @@ def _machine() -> tuple[str | None, str | None]:
 
 
 def abandoned(db: Database) -> list[Handoff]:
-    """Running handoffs whose worker, one of ours, has died."""
-    return [one for one in listed(db, ("running",)) if dead(one.notes.get("worker"))]
+    """Running handoffs whose worker, one of ours, has died, or is this process, which asks only
+    when it has none in hand: it could not write down how the last one ended.
+    """
+    me = oneself()
+    return [
+        one for one in listed(db, ("running",))
+        if dead(one.notes.get("worker")) or one.notes.get("worker") == me
+    ]  # fmt: skip
