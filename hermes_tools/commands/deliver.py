@@ -6,7 +6,7 @@ from typing import Annotated
 
 from hermes_tools.console import streams, text, worker
 from hermes_tools.console.app import entry
-from hermes_tools.console.options import Output, Store, option
+from hermes_tools.console.options import Changing, Output, option
 from hermes_tools.console.shell import CmdTimeout
 from hermes_tools.console.streams import Record
 from hermes_tools.console.worker import Worker
@@ -36,7 +36,7 @@ EVERY = 2.0
 
 
 def deliver(
-    output: Output, store: Store, once: Once = False, agent: Agent = worker.AGENT,
+    output: Output, store: Changing, once: Once = False, agent: Agent = worker.AGENT,
     deliver: Deliver = None, agent_timeout: AgentTimeout = 600.0, cmd_timeout: CmdTimeout = 120.0,
 ) -> None:  # fmt: skip
     """Carry pending handoffs out in a home whose gateway does not run.

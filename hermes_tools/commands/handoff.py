@@ -9,7 +9,7 @@ import typer
 
 from hermes_tools.console import streams, text
 from hermes_tools.console.app import group
-from hermes_tools.console.options import Live, Output, Store, option
+from hermes_tools.console.options import Changing, Live, Output, Store, option
 from hermes_tools.console.status import Status, Terminated
 from hermes_tools.console.streams import Record
 from hermes_tools.store import handoff, times
@@ -46,7 +46,7 @@ POLL = 0.5
 
 
 def request(
-    session: Session, platform: PlatformName, output: Output, store: Store,
+    session: Session, platform: PlatformName, output: Output, store: Changing,
     wait: Wait = 60.0, live: Live = False,
 ) -> Status:  # fmt: skip
     """Ask that a session goes on at a platform's home channel, and wait until it does.
@@ -102,7 +102,7 @@ def wait(session: Session, output: Output, store: Store, wait: Wait = 60.0) -> S
         return answer(db, one, output, store)
 
 
-def cancel(session: Session, output: Output, store: Store, stuck: Stuck = False) -> None:
+def cancel(session: Session, output: Output, store: Changing, stuck: Stuck = False) -> None:
     """Withdraw a request that nobody has taken."""
     with store.write(messages=False) as db:
         name = resolve(db, session)
@@ -117,7 +117,7 @@ def cancel(session: Session, output: Output, store: Store, stuck: Stuck = False)
         output.write([record(db, handoff.get(db, name))], told, store.quiet)
 
 
-def claim(output: Output, store: Store, session: Perhaps = None) -> None:
+def claim(output: Output, store: Changing, session: Perhaps = None) -> None:
     """Take a pending handoff, the oldest if none is named. Of several that try one succeeds."""
     with store.write(messages=False) as db:
         if session is not None:
@@ -131,7 +131,7 @@ def claim(output: Output, store: Store, session: Perhaps = None) -> None:
         output.write([record(db, handoff.get(db, taken or ""))], told, store.quiet)
 
 
-def complete(session: Session, output: Output, store: Store) -> None:
+def complete(session: Session, output: Output, store: Changing) -> None:
     """Say that a claimed handoff is done."""
     with store.write(messages=False) as db:
         name = resolve(db, session)
@@ -141,7 +141,7 @@ def complete(session: Session, output: Output, store: Store) -> None:
         output.write([record(db, handoff.get(db, name))], told, store.quiet)
 
 
-def fail(session: Session, output: Output, store: Store, error: Error = "failed") -> None:
+def fail(session: Session, output: Output, store: Changing, error: Error = "failed") -> None:
     """Say that a claimed handoff did not work; it may be asked for again."""
     with store.write(messages=False) as db:
         name = resolve(db, session)

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from hermes_tools.console import shell, streams, text
 from hermes_tools.console.app import entry
-from hermes_tools.console.options import DryRun, Live, Output, Store, Yes, confirm, option
+from hermes_tools.console.options import Changing, DryRun, Live, Output, Store, Yes, confirm, option
 from hermes_tools.console.shell import CmdTimeout
 from hermes_tools.console.streams import Record
 from hermes_tools.store import home, inuse, resets
@@ -34,8 +34,9 @@ IdleMinutes = Annotated[
 
 
 def reset(
-    output: Output, store: Store, before_reset: BeforeReset = None, cmd_timeout: CmdTimeout = 120.0,
-    mode: Mode = None, at_hour: AtHour = None, idle_minutes: IdleMinutes = None,
+    output: Output, store: Changing, before_reset: BeforeReset = None,
+    cmd_timeout: CmdTimeout = 120.0, mode: Mode = None, at_hour: AtHour = None,
+    idle_minutes: IdleMinutes = None,
     dry_run: DryRun = False, yes: Yes = False, live: Live = False,
 ) -> None:  # fmt: skip
     """End the gateway sessions that are past their time, and unbind their chats.
@@ -47,7 +48,7 @@ def reset(
     rules = policies(store, mode, at_hour, idle_minutes)
     if rules.never:
         store.say("no reset policy is configured")
-    with store.read() as db:
+    with store.change(dry_run=True, messages=False) as db:
         if not live:
             inuse.require_no_gateway(place, db)
         found = list(resets.find(db, place, rules, now, live=live))
