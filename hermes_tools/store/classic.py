@@ -21,14 +21,11 @@ CHAIN = 100  # steps of a walk along a lineage
 RESUMES = 32  # steps to a session with messages
 PAGE = 100_000  # what "all" means to an export
 
-# What the agent itself weaves into a user's text, and takes out again on replay.
-MEMORY = re.compile(r"<\s*memory-context\s*>.*?<\s*/memory-context\s*>", re.I | re.S)
-NOTE = re.compile(
-    r"\[System note:\s*The following is recalled memory context,\s*NOT new user input\.\s*"
-    r"Treat as (?:informational background data|authoritative reference data[^\]]*)\.\]\s*",
-    re.I,
-)
-MARK = re.compile(r"<\s*/?\s*memory-context\s*>", re.I)
+# What the agent itself weaves into a user's text, and takes out again on replay: a tagged block
+# of remembered facts, and a bracketed note beside it that says what the block is.
+MEMORY = r"(?is)<\s*memory-context\s*>.*?<\s*/memory-context\s*>"
+NOTE = r"(?i)\[System note:[^\]]*\bmemory context\b[^\]]*\]\s*"
+MARK = r"(?i)<\s*/?\s*memory-context\s*>"
 
 
 def session(db: Database, session_id: str) -> Row | None:
@@ -226,7 +223,9 @@ def without_memory(text: str) -> str:
     """A text without the memory the agent had woven into it."""
     if "memory" not in text.lower():
         return text
-    return MARK.sub("", NOTE.sub("", MEMORY.sub("", text)))
+    for pattern in (MEMORY, NOTE, MARK):
+        text = re.sub(pattern, "", text)
+    return text
 
 
 def export(db: Database, row: Row) -> Row:
