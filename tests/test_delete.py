@@ -154,7 +154,7 @@ def test_without_yes_nothing_is_read_or_done(run, store) -> None:
 def test_a_person_is_asked(run, store, keys: bytes, status: int) -> None:
     path = store("v22")
     shown = run.terminal("delete", "--db", path, AUTH, keys=keys)
-    assert "delete 1 conversation (1 session, 6 messages)" in shown.text
+    assert "delete 'refactoring auth' (1 session, 6 messages)" in shown.text
     assert shown.status == status and (AUTH in ids(path)) == bool(status)
 
 

@@ -44,7 +44,7 @@ def delete(
         destroying.agree(store, doomed, yes or dry_run, "clear" if messages_only else "delete")
         with destroying.saved(db, doomed, export, append, dry_run) as safe:
             outcomes = targets.told(remove(db, safe, removal), named)
-            output.write(outcomes, targets.table, store.quiet)
+            output.write(outcomes, targets.lines, store.quiet)
 
 
 main = entry(delete)

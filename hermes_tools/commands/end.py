@@ -56,7 +56,7 @@ def end(
             default = replace(default, ended=reopen)
         found = [target.one for target in targets.targets(db, named, filters, default)]
         done = act_on(db, found, change, home=store.place, live=live, dry_run=dry_run)
-        output.write(targets.told(done, named, "left alone"), targets.table, store.quiet)
+        output.write(targets.told(done, named, "left alone"), targets.lines, store.quiet)
 
 
 main = entry(end)

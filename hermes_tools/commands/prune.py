@@ -59,7 +59,7 @@ def prune(
         with destroying.saved(db, choice.doomed, export, append, dry_run) as safe:
             outcomes = destroying.removed(db, safe, removal, max_lock=seconds, quiet=store.quiet)
             told = targets.told(pruning.counted(outcomes, choice), None if asked is None else [])
-            output.write(told, targets.table, store.quiet)
+            output.write(told, targets.lines, store.quiet)
         rule = pruning.words(filters, policy) if asked is None else "as planned"
         pruning.summary(db, choice, rule, store)
 

@@ -95,7 +95,7 @@ def title(
         if bare and not (output.text or output.fields or output.null):
             answer(done, store.quiet)
         else:
-            output.write(done, targets.table, store.quiet)
+            output.write(done, targets.lines if writes else targets.table, store.quiet)
 
 
 def shown(

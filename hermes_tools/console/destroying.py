@@ -78,9 +78,12 @@ def doomed(db: Database, found: Iterable[Target], segment: bool = False) -> list
 
 
 def total(found: list[Doomed]) -> str:
-    """`2 conversations (3 sessions, 40 messages)`."""
+    """`2 conversations (3 sessions, 40 messages)`; a single one by its title or id."""
+    name = text.count(len(found), "conversation")
+    if len(found) == 1:
+        name = repr(found[0].one.title) if found[0].one.title else found[0].one.id
     return (
-        f"{text.count(len(found), 'conversation')} "
+        f"{name} "
         f"({text.count(sum(len(one.rows) for one in found), 'session')}, "
         f"{text.count(sum(one.messages for one in found), 'message')})"
     )

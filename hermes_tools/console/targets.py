@@ -88,23 +88,26 @@ def words(reason: str | None) -> str:
 
 
 def action(record: streams.Record) -> str:
-    """`deleted`, `skipped (handoff)`; nothing for a record that is only shown."""
+    """`deleted`, `skipped (handoff)`."""
     why = record.get("reason", "")
     what = str(record.get("action", "")).replace("_", " ")
     return f"{what} ({why})" if why and why.isidentifier() else what
 
 
+def lines(records: Iterable[streams.Record]) -> Iterator[str]:
+    """What was done, ID, title: a line as each is done, so that an interrupted run has told."""
+    for one in records:
+        head = f"{action(one):20}  {one['session_id']:26}  "
+        room = max(20, text.width() - text.columns(head))
+        name = text.line(one["title"] or one["preview"] or "—")
+        yield head + (text.cut(name, room) if text.on_terminal() else name)
+
+
 def table(records: Iterable[streams.Record]) -> Iterator[str]:
-    """Action, Title, Last Active, ID."""
+    """Title, Last Active, ID: of sessions that are only shown."""
     rows = [
-        (
-            action(one),
-            one["title"] or one["preview"] or "—", text.ago(one["last_active"]), one["session_id"],
-        )
+        (one["title"] or one["preview"] or "—", text.ago(one["last_active"]), one["session_id"])
         for one in records
-    ]  # fmt: skip
-    heads = ("Action", "Title", "Last Active", "ID")
-    if rows and not any(row[0] for row in rows):
-        yield from text.table([row[1:] for row in rows], heads[1:], fixed=(1, 2))
-    elif rows:
-        yield from text.table(rows, heads, fixed=(0, 2, 3))
+    ]
+    if rows:
+        yield from text.table(rows, ("Title", "Last Active", "ID"), fixed=(1, 2))
