@@ -56,7 +56,7 @@ def orphans(db: Database) -> Iterator[Fault]:
         "WHERE NOT EXISTS (SELECT 1 FROM sessions s WHERE s.id = m.session_id) GROUP BY 1"
     ):
         yield Fault("table messages", "orphans", WARNING,
-                    f"{number} messages of a session that is gone: {name}", mend, name,
+                    f"messages of a session that is gone, {name}: {number}", mend, name,
                     number)  # fmt: skip
     for table in SIDE_TABLES:
         if db.schema.has(table, "session_id"):
@@ -66,7 +66,7 @@ def orphans(db: Database) -> Iterator[Fault]:
             ).fetchone()[0]
             if number:
                 yield Fault(f"table {table}", "orphans", WARNING,
-                            f"{number} rows of sessions that are gone", mend,
+                            f"rows of sessions that are gone: {number}", mend,
                             count=number)  # fmt: skip
 
 
@@ -109,7 +109,7 @@ def titles(db: Database) -> Iterator[Fault]:
         "GROUP BY title HAVING count(*) > 1"
     ):
         yield Fault("table sessions", "title_doubled", WARNING,
-                    f"{number} sessions are titled {title!r}",
+                    f"sessions that are titled {title!r}: {number}",
                     command(db.path, "title", "--next", first), first, number)  # fmt: skip
 
 
@@ -171,7 +171,7 @@ def broken_json(db: Database) -> Iterator[Fault]:
         ):
             session = None if table == "gateway_routing" else name
             yield Fault(f"table {table}", "json_broken", WARNING,
-                        f"{name}: {column} of {number} rows is no JSON",
+                        f"{name}: {column} is no JSON (rows: {number})",
                         command(db.path, "show", name) if session else None, session,
                         number)  # fmt: skip
     broken: dict[str, int] = {}
@@ -185,7 +185,7 @@ def broken_json(db: Database) -> Iterator[Fault]:
                 broken[name] = broken.get(name, 0) + 1
     for name, number in broken.items():
         yield Fault("table messages", "json_broken", WARNING,
-                    f"{name}: content of {number} rows is marked as JSON and is none",
+                    f"{name}: content is marked as JSON and is none (rows: {number})",
                     command(db.path, "show", name), name, number)  # fmt: skip
 
 
@@ -200,7 +200,7 @@ def idle(db: Database) -> Iterator[Fault]:
     ).fetchone()[0]
     if number:
         yield Fault("table sessions", "idle_open", NOTE,
-                    f"{number} sessions were never ended and nobody has touched them for 30 days",
+                    f"sessions that never ended, and were not touched for 30 days: {number}",
                     command(db.path, "end", "--open", "--older-than", "30d", "--dry-run"),
                     count=number)  # fmt: skip
 
@@ -262,7 +262,7 @@ def doubled(db: Database) -> Iterator[Fault]:
         recent[key] = when
     for name, number in found.items():
         yield Fault("table messages", "rows_doubled", WARNING,
-                    f"session {name}: {number} messages stand there twice within a second",
+                    f"session {name}: messages that stand there twice within a second: {number}",
                     command(db.path, "show", name), name, number)  # fmt: skip
 
 
@@ -292,7 +292,7 @@ def transcripts(db: Database, home: Path) -> Iterator[Fault]:
             names = [str(place) for place in places]
             yield Fault(
                 str(folder), kind, NOTE if tool is None else WARNING,
-                f"{len(places)} transcript files: {words}: "
+                f"transcript files ({len(places)}): {words}: "
                 f"{', '.join(place.name for place in places[:3])}{' …' if places[3:] else ''}",
                 command(db.path, "import", *names[:100]) if tool else None, count=len(places),
             )  # fmt: skip

@@ -166,7 +166,7 @@ def compare_rows(db: Database, index: Index) -> Iterator[Fault]:
     ).fetchone()[0]
     if number:
         yield Fault(f"index {index.name}", "rows_unindexed", WARNING if index.stale else ERROR,
-                    f"{number} messages are not in it and are not found by it", mend,
+                    f"messages that are not in it, and are not found by it: {number}", mend,
                     count=number)  # fmt: skip
     number = db.execute(
         f"SELECT count(*) FROM {rows} d WHERE NOT EXISTS "
@@ -174,7 +174,7 @@ def compare_rows(db: Database, index: Index) -> Iterator[Fault]:
     ).fetchone()[0]
     if number:
         yield Fault(f"index {index.name}", "rows_leftover", WARNING,
-                    f"{number} rows of it belong to no message it should hold", mend,
+                    f"rows of it that belong to no message it should hold: {number}", mend,
                     count=number)  # fmt: skip
     if index.source is None and db.schema.has(f"{index.name}_content", "id", "c0"):
         number = db.execute(
@@ -183,7 +183,7 @@ def compare_rows(db: Database, index: Index) -> Iterator[Fault]:
         ).fetchone()[0]
         if number:
             yield Fault(f"index {index.name}", "rows_outdated", ERROR,
-                        f"{number} rows of it hold other words than their message", mend,
+                        f"rows of it that hold other words than their message: {number}", mend,
                         count=number)  # fmt: skip
 
 

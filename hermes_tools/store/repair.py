@@ -109,12 +109,13 @@ def _orphans(db: Database) -> Iterator[Step]:
                                fault.session_id), session_id=fault.session_id)  # fmt: skip
         elif fault.kind == "orphans" and table == "messages":
             yield Step(fault.object,
-                       f"{fault.count} messages of the lost session {fault.session_id} are deleted",
+                       f"messages of the lost session {fault.session_id} are deleted: "
+                       f"{fault.count}",
                        _update("DELETE FROM messages WHERE session_id IS ? AND NOT EXISTS "
                                "(SELECT 1 FROM sessions s WHERE s.id = messages.session_id)",
                                fault.session_id), session_id=fault.session_id)  # fmt: skip
         elif fault.kind == "orphans":
-            yield Step(fault.object, f"{fault.count} rows of lost sessions are deleted",
+            yield Step(fault.object, f"rows of lost sessions are deleted: {fault.count}",
                        _update(f"DELETE FROM {table} WHERE NOT EXISTS "
                                f"(SELECT 1 FROM sessions s WHERE s.id = {table}.session_id)")
                        )  # fmt: skip
