@@ -11,6 +11,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -120,7 +121,8 @@ class Import:
 
     def _detach(self) -> None:
         if not self.db.in_transaction:
-            self.db.execute("DETACH stage")
+            with suppress(sqlite3.OperationalError):  # an error is on its way; closing detaches
+                self.db.execute("DETACH stage")
 
     def _records(self) -> Iterator[Staged]:
         self.staging.db.row_factory = sqlite3.Row

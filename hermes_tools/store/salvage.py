@@ -84,8 +84,8 @@ def salvage(db: Database, target: Path, advance: Advance = lambda step: None) ->
                     continue
                 carry(db, new, table, report, advance)
             make_up_sessions(new, report)
-            finish(db, new, objects, report)
             new.execute("COMMIT")
+            finish(db, new, objects, report)
         backup.plain_file(name)
         backup.verify(Path(name), target)
         wal(name)
@@ -346,16 +346,17 @@ def finish(
         for name, sql in kinds[kind]:
             if kind == "trigger" and any(index in sql for index in without):
                 continue
-            new.execute("SAVEPOINT one")
+            new.execute("BEGIN")
             try:
                 new.execute(sql)
                 if kind == "table":
                     fill(new, name, sql)
+                new.execute("COMMIT")
             except (sqlite3.DatabaseError, UnicodeError):
-                new.execute("ROLLBACK TO one")
+                if new.in_transaction:
+                    new.execute("ROLLBACK")
                 report.not_made.append(f"{'index' if kind == 'table' else kind} {name}")
                 without.add(name)
-            new.execute("RELEASE one")
     if schema.CJK in without:
         with suppress(sqlite3.DatabaseError):
             new.execute("INSERT OR REPLACE INTO state_meta VALUES ('fts_cjk_stale', '1')")
