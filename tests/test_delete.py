@@ -316,6 +316,13 @@ def test_erase_leaves_no_trace(run, home) -> None:
     sound(path, before)
 
 
+def test_erase_names_an_index_it_cannot_clean(run, store) -> None:
+    path = store("head-cjk")
+    argv = ("delete", "--db", path, stores.CJK, "--yes", "--erase", "--detach-cjk")
+    (record,) = run(*argv).ok().records
+    assert any("messages_fts_cjk" in place for place in record["remains"])
+
+
 def test_erase_needs_the_store_alone(run, store) -> None:
     path = store("v22")
     with closing(sqlite3.connect(path)) as other:

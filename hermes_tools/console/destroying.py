@@ -171,7 +171,10 @@ def erased(db: Database, found: list[Doomed], removal: Removal) -> Iterator[Outc
     for outcome in outcomes:
         if outcome.action in ("deleted", "cleared"):
             rows = outcome.more["session_ids"]
-            outcome.more["remains"] = remains(db, removal.home, rows)
+            outcome.more["remains"] = remains(db, removal.home, rows) + [
+                f"{index} (an index that cannot be written here)"
+                for index in db.schema.virtual if index not in space.indexes(db)
+            ]  # fmt: skip
             outcome.one.title = outcome.one.preview = None  # a receipt repeats nothing of it
             yield replace(outcome, action="erased")
         else:
