@@ -5,9 +5,7 @@ takes: messages, then the session. What kind a file is shows in its first object
 """
 
 import json
-import re
 from collections.abc import Callable, Iterable, Iterator
-from datetime import datetime, timezone
 from itertools import chain
 from pathlib import PurePath
 from typing import Any
@@ -16,6 +14,7 @@ import orjson
 
 from hermes_tools.store import logs
 from hermes_tools.store.errors import Damaged
+from hermes_tools.store.logs import seconds
 from hermes_tools.store.parsing import Item, items
 
 PEEK = 1 << 22
@@ -100,9 +99,8 @@ def transcript(blocks: Iterable[bytes], name: str) -> Iterator[Item]:
         "id": PurePath(name).stem if name.endswith(".jsonl") else None,
         "source": "import", "started_at": None, "messages": None,
     }  # fmt: skip
-    last = 1
+    rows: list[Item] = []  # a bad line that is left out must not take those before it along
     for item in items(blocks):
-        last = item.line
         if item.error or item.session is None:
             yield item
             continue
@@ -116,10 +114,11 @@ def transcript(blocks: Iterable[bytes], name: str) -> Iterator[Item]:
         if not isinstance(role, str):
             yield Item(item.line, error="a message without a role")
             continue
-        yield Item(item.line, plain(line))
+        rows.append(Item(item.line, plain(line)))
     if not session["id"]:
         raise Damaged(f"{name}: a transcript names its session by its file name, <id>.jsonl")
-    yield Item(last, session={key: value for key, value in session.items()
+    yield from rows
+    yield Item(rows[-1].line if rows else 1, session={key: value for key, value in session.items()
                               if value is not None or key == "messages"})  # fmt: skip
 
 
@@ -134,25 +133,3 @@ def plain(message: Any) -> Any:
         if isinstance(result[name], dict | list):
             result[name] = json.dumps(result[name])
     return result
-
-
-def seconds(value: Any) -> float | None:
-    """A time of a transcript: a number, or ISO 8601 (local where it has no zone)."""
-    if isinstance(value, bool):
-        return None
-    if isinstance(value, int | float):
-        return float(value)
-    if not isinstance(value, str):
-        return None
-    text = re.sub(r"[zZ]$", "+00:00", value.strip())
-    text = re.sub(r"\.(\d{1,6})\d*", lambda found: "." + found[1].ljust(6, "0"), text)
-    try:
-        return datetime.fromisoformat(text).timestamp()
-    except (ValueError, OverflowError, OSError):
-        return None
-
-
-def stamp(value: float) -> str:
-    """Seconds as ISO 8601 UTC with milliseconds, as the logs of other agents have it."""
-    moment = datetime.fromtimestamp(value, timezone.utc)
-    return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{moment.microsecond // 1000:03d}Z"

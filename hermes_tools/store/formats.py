@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 
 from hermes_tools.store.exporting import Exporter
-from hermes_tools.store.foreign import stamp
+from hermes_tools.store.logs import stamp
 from hermes_tools.store.messages import SENTINEL, is_carrier, plain, tool_calls
 from hermes_tools.store.times import iso, valid
 
