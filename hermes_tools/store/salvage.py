@@ -64,7 +64,8 @@ def salvage(db: Database, target: Path, advance: Advance = lambda step: None) ->
     Raises Negative where `target` exists, Damaged where not even the schema can be read.
     """
     report = Report()
-    objects = read_schema(db, report)
+    core = core_tables()
+    objects = read_schema(db, report, core)
     handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
     try:
         with closing(connect_new(name)) as new:
@@ -79,8 +80,11 @@ def salvage(db: Database, target: Path, advance: Advance = lambda step: None) ->
             for table, sql in tables:
                 try:
                     new.execute(sql)
-                except (sqlite3.Error, UnicodeError):  # garbled
+                except (sqlite3.Error, UnicodeError):  # garbled; its rows are out of reach
                     report.not_made.append(f"table {table}")
+                    if table in core:
+                        new.execute(core[table])
+                        report.lost[table] += 1
                     continue
                 carry(db, new, table, report, advance)
             make_up_sessions(new, report)
@@ -114,7 +118,19 @@ def wal(name: str) -> None:
         new.execute("PRAGMA journal_mode = WAL").fetchone()
 
 
-def read_schema(db: Database, report: Report) -> list[tuple[str, str, str]]:
+def core_tables() -> dict[str, str]:
+    """What a store cannot be without, as schema.sql makes it."""
+    with closing(migration.model()) as memory:
+        return dict(
+            memory.execute(
+                "SELECT name, sql FROM sqlite_master WHERE name IN ('sessions', 'messages')"
+            ).fetchall()
+        )
+
+
+def read_schema(
+    db: Database, report: Report, core: dict[str, str]
+) -> list[tuple[str, str, str]]:
     """(type, name, sql) of what makes the store, each once; without what SQLite and FTS5 make
     themselves. What a store cannot be without and is lost here comes from schema.sql, empty.
     Raises Damaged.
@@ -132,12 +148,8 @@ def read_schema(db: Database, report: Report) -> list[tuple[str, str, str]]:
         if name not in virtual and (shadow or name.startswith("sqlite_")):
             continue
         found.setdefault((kind, name), sql)
-    with closing(migration.model()) as memory:
-        for name, sql in memory.execute(
-            "SELECT name, sql FROM sqlite_master WHERE name IN ('sessions', 'messages')"
-        ):
-            if ("table", name) not in found:
-                found["table", name] = sql
+    for name, sql in core.items():
+        found.setdefault(("table", name), sql)
     return [(kind, name, sql) for (kind, name), sql in found.items()]
 
 
