@@ -30,7 +30,7 @@ pytestmark = pytest.mark.faults
 
 SHORT = int(os.environ.get("FAULTS") or 0)
 SEEDS = SHORT * 10 if SHORT else 300
-KILLS = max(2, SHORT) if SHORT else 12
+KILLS = max(1, SHORT // 2) if SHORT else 12
 HANGS = 120  # seconds after which a command is taken to hang
 GROUP = 20  # seeds a test
 
