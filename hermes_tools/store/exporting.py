@@ -13,6 +13,7 @@ import json
 import sqlite3
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from itertools import chain
 from operator import itemgetter
 from typing import Any
@@ -89,17 +90,19 @@ class Cells:
 
     def dumps(self, rows: list[Row]) -> bytes:
         """Rows as JSON objects, with commas between them."""
-        numbers = self._numbers
+        if self.finite(rows):
+            with suppress(TypeError):
+                return orjson.dumps(self.records(rows))[1:-1]
+        return orjson.dumps([self.careful(row) for row in rows])[1:-1]
+
+    def finite(self, rows: list[Row]) -> bool:
+        """Whether no number in these rows is infinite."""
+        numbers, above, below = self._numbers, *INFINITE
         for row in rows:
             some = numbers(row)
-            if INFINITE[0] in some or INFINITE[1] in some:
-                break
-        else:
-            try:
-                return orjson.dumps(self.records(rows))[1:-1]
-            except TypeError:
-                pass
-        return orjson.dumps([self.careful(row) for row in rows])[1:-1]
+            if above in some or below in some:
+                return False
+        return True
 
     def careful(self, row: Row) -> dict[str, Any]:
         """One row cell by cell, for those that hold what JSON cannot."""
@@ -378,12 +381,21 @@ class Exporter:
             if session_id == session_ids[0]:
                 record.pop("parent_session_id", None)
             told.update(canonical("sessions", record))
-            for message in self.messages(session_id):
-                told.update(canonical("messages", self.message_cells.careful(message)))
+            for page in self.pages(session_id):
+                told.update(self._canonical(page))
             tables = self.tables(session_id, row)
             if tables:
                 told.update(orjson.dumps(tables, option=orjson.OPT_SORT_KEYS))
         return told.hexdigest()
+
+
+    def _canonical(self, page: list[Row]) -> bytes:
+        """Messages as they count for a digest."""
+        cells = self.message_cells
+        if cells.finite(page):
+            with suppress(TypeError):
+                return b"".join(canonical("messages", one) for one in cells.records(page))
+        return b"".join(canonical("messages", cells.careful(row)) for row in page)
 
 
 DEFAULTS = {
