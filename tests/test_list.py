@@ -52,6 +52,12 @@ def test_text_is_cut_and_says_so(run: Run, many: Path) -> None:
     assert few.ids == ["s29", "s28", "s27"] and "3 of 30" in few.stderr
 
 
+def test_a_cut_is_announced_below_the_table(run: Run, many: Path) -> None:
+    seen = run.terminal("list", "--db", many, rows=50).ok().lines
+    assert seen[0].split()[0] == "Title"
+    assert seen[-1] == "hermes-session-list: 20 of 30; -n 0 for all"
+
+
 def test_without_titles_the_table_names_the_source(run: Run, store) -> None:
     path = fill(store("v22"), [{"id": "a"}], [("a", "user", "hi", T)])
     assert run("list", "-t", "--db", path).ok().lines[0].split() == [

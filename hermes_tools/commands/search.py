@@ -113,14 +113,14 @@ def chosen_roles(word: str) -> tuple[str, ...]:
 
 
 def say_cut(found: Found, hits: bool) -> None:
-    """A list that was cut says so."""
+    """A list that was cut says so at its end."""
     if found.hits and found.cut:
         noun = "message" if hits else "conversation"
         if found.total is None:
-            streams.complain(f"the first {text.count(len(found.hits), noun)}, there are more; "
-                             "-n 0 for all")  # fmt: skip
+            streams.complain_after(f"the first {text.count(len(found.hits), noun)}, "
+                                   "there are more; -n 0 for all")  # fmt: skip
         else:
-            streams.complain(f"{len(found.hits)} of {found.total:,}; -n 0 for all")
+            streams.complain_after(f"{len(found.hits)} of {found.total:,}; -n 0 for all")
 
 
 def say_nothing(db: Database, asked: Asked) -> None:

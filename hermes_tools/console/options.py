@@ -470,14 +470,15 @@ class Output:
         else:
             for record in counted():
                 streams.emit(record)
+        streams.say_postponed()
         return number
 
 
 def say_cut(shown: int, total: str | None, profile: str | None = None) -> None:
-    """A list that was cut says so; `total` is None where it was not."""
+    """A list that was cut says so at its end; `total` is None where it was not."""
     if total is not None:
         where = f"profile {profile}: " if profile else ""
-        streams.complain(f"{where}{shown:,} of {total}; -n 0 for all")
+        streams.complain_after(f"{where}{shown:,} of {total}; -n 0 for all")
 
 
 def confirm(question: str, yes: bool) -> None:

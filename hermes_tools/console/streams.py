@@ -16,12 +16,14 @@ Record = dict[str, Any]
 
 program = "hermes-session"
 warned = 0  # soft errors so far; they make the final status 1
+postponed: list[str] = []  # words that belong below the records
 
 
 def begin() -> None:
     """Forget the warnings of an earlier command in this process (tests run many)."""
     global warned
     warned = 0
+    postponed.clear()
 
 
 def complain(message: str) -> None:
@@ -31,6 +33,19 @@ def complain(message: str) -> None:
         sys.stderr.flush()
     except (OSError, ValueError):  # nobody is there to read it
         return
+
+
+def complain_after(message: str) -> None:
+    """One line for a person that is to stand below the records, where the eye ends up."""
+    postponed.append(message)
+
+
+def say_postponed() -> None:
+    """The records are written: hand them over, then what was to be said after them."""
+    if postponed:
+        flush()
+    while postponed:
+        complain(postponed.pop(0))
 
 
 def warn(message: str) -> None:
