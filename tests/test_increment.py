@@ -238,10 +238,10 @@ def test_duckdb_reads_flat_messages(run: Run, store: Store, tmp_path: Path) -> N
     duckdb = pytest.importorskip("duckdb", reason="duckdb is not installed")
     out = tmp_path / "messages.jsonl"
     run("export", "--db", store("v22"), "-f", "messages", "-o", out).ok()
-    (count,) = duckdb.sql(
+    ((count,),) = duckdb.sql(
         f"SELECT count(*) FROM read_json_auto('{out}', format = 'newline_delimited') "
         "WHERE role = 'user' AND timestamp > 1.7e9"
-    ).fetchone()
+    ).fetchall()
     db = sqlite3.connect(store("v22"))
     assert count == db.execute("SELECT count(*) FROM messages WHERE role = 'user'").fetchone()[0]
 
