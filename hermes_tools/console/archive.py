@@ -97,5 +97,6 @@ def _ends_a_line(file: BinaryIO) -> bool:
 
 
 def undo(path: Path, store: Path) -> str:
-    """The command line that brings back what a file holds."""
-    return f"hermes-session-import --db {shlex.quote(str(store))} {shlex.quote(str(path))}"
+    """The command line that brings back what a file holds, from whatever folder."""
+    where = (shlex.quote(str(one.absolute())) for one in (store, path))
+    return "hermes-session-import --db " + " ".join(where)

@@ -392,6 +392,10 @@ def ages(words: list[str] | None) -> tuple[float | None, dict[str, float]]:
     return common, by_source
 
 
+# What an acting program did not do is none of the ids that go on to the next one.
+LEFT_ALONE = ("skipped", "refused")
+
+
 @dataclass(repr=False, eq=False)
 class Output:
     """The form of the records on standard output."""
@@ -458,8 +462,8 @@ class Output:
             end = b"\0" if self.null else b"\n"
             seen: set[str] = set()
             for record in counted():
-                name = str(record.get("session_id", record.get("id", "")))
-                if name and name not in seen:
+                name = str(record.get("session_id", record.get("id")) or "")
+                if name and name not in seen and record.get("action") not in LEFT_ALONE:
                     seen.add(name)
                     streams.write(name.encode("utf-8", "surrogateescape") + end)
         elif self.kind == "tsv":

@@ -89,7 +89,9 @@ def counted(outcomes: Iterable[Outcome], choice: Choice) -> Iterator[Outcome]:
 def words(filters: Filters, policy: Policy) -> str:
     """The rule in force in words: `ended, older than 90d (default), source cron`."""
     typed = filters.older_than or []
-    parts = ["ended"] + (["until the rest fits"] if policy.until_size is not None else [])
+    parts = ["ended"]
+    if policy.until_size is not None:
+        parts.append(f"until the rest fits into {text.amount(policy.until_size)}")
     parts += [
         f"{word.rpartition('=')[0]} older than {word.rpartition('=')[2]}".strip() for word in typed
     ]
@@ -117,9 +119,11 @@ def summary(db: Database, choice: Choice, rule: str, store: Store) -> None:
     if gone:
         messages = sum(one.more.get("messages", 0) for one in gone)
         size = sum(one.more.get("bytes", 0) for one in gone)
+        line += " would go" if gone[0].action == "would_delete" else " removed"
         line += f" ({text.count(messages, 'message')}, {text.amount(size)} of text"
         if times:
-            line += f", last active {text.local(min(times))} to {text.local(max(times))}"
+            first, last = text.local(min(times)), text.local(max(times))
+            line += f", last active {first}" + (f" to {last}" if last != first else "")
         line += ")"
     spared = [f"{count:,} {retention.SPARED[why]}" for why, count in in_order(choice)]
     streams.complain("; ".join([line, ", ".join(spared)] if spared else [line]))
