@@ -153,3 +153,8 @@ def test_a_full_disk(run, store, tmp_path: Path) -> None:
     assert os.listdir(copy.parent).count("copy.db") == len(
         [name for name in os.listdir(copy.parent) if "copy.db" in name]
     )
+
+
+def test_a_folder_that_is_not_there(run, store, tmp_path: Path) -> None:
+    result = run("backup", "--db", store("v22"), "-o", tmp_path / "no" / "copy.db").gave(66)
+    assert result.stderr.endswith("no: no such folder\n")

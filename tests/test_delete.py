@@ -316,11 +316,21 @@ def test_erase_leaves_no_trace(run, home) -> None:
     sound(path, before)
 
 
-def test_erase_names_an_index_it_cannot_clean(run, store) -> None:
-    path = store("head-cjk")
-    argv = ("delete", "--db", path, stores.CJK, "--yes", "--erase", "--detach-cjk")
-    (record,) = run(*argv).ok().records
-    assert any("messages_fts_cjk" in place for place in record["remains"])
+@pytest.mark.parametrize("how", ["tokenizer", "set aside", "no trigger", "trash"])
+def test_erase_refuses_where_an_index_would_keep_it(run, store, how: str) -> None:
+    path = store({"tokenizer": "head-cjk", "set aside": "head-stale"}.get(how, "v22"))
+    if how == "no trigger":
+        ask(path, "DROP TRIGGER messages_fts_trigram_delete")
+    elif how == "trash":
+        ask(path, "CREATE TABLE fts_v22_trash_messages_fts_content (id INTEGER, c0 TEXT)")
+    name, before = sorted(ids(path))[0], path.read_bytes()
+    argv = ["delete", "--db", path, name, "--erase", "--detach-cjk"]
+    result = run(*argv, "--yes").gave(78)
+    assert result.stdout == b"" and "nothing was deleted" in result.stderr
+    assert run(*argv, "--dry-run").gave(78).stdout == b""
+    with closing(sqlite3.connect(path)) as db:  # nor was an index set aside for it
+        assert db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+    assert path.read_bytes() == before
 
 
 def test_erase_needs_the_store_alone(run, store) -> None:

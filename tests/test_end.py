@@ -71,6 +71,15 @@ def test_b132_a_handed_off_session_is_never_ended(run, store) -> None:
     assert result.records[0]["reason"] == "handed_off" and ending(path, HANDED) == (None, None)
 
 
+def test_ids_are_those_of_what_was_done(run, store) -> None:
+    argv = ("end", "--db", store("v22"), "--open", "--older-than", "7d")
+    all_of_them = run(*argv, "--dry-run").ok().records
+    left = {one["session_id"] for one in all_of_them if one["action"] == "skipped"}
+    assert left, "handed off ones, to be told but not handed on"
+    result = run(*argv, "-f", "ids").ok()
+    assert set(result.lines) == {one["session_id"] for one in all_of_them} - left
+
+
 def test_filters_alone_mean_open_ones(run, store) -> None:
     path = store("v22")
     result = run("end", "--db", path, "--source", "cron")

@@ -82,6 +82,16 @@ def test_b80_the_default_age_is_said(run, store) -> None:
     assert prune(run, path, "--source", "cron").ok().records == []
     result = prune(run, path, "--source", "cron", "--older-than", "1d").ok()
     assert len(result.records) == 5 and "last active" in result.stderr
+    assert "source cron: 5 removed (10 messages" in result.stderr
+
+
+def test_the_summary_of_a_dry_run_says_would(run, store) -> None:
+    path = store("v22")
+    told = prune(run, path, "--source", "cli", "--dry-run", yes=False).ok()
+    assert "source cli: 1 would go (6 messages" in told.stderr
+    assert " to 2026" not in told.stderr  # one, one time
+    done = prune(run, path, "--source", "cli").ok()
+    assert "source cli: 1 removed (6 messages" in done.stderr
 
 
 @pytest.mark.parametrize("age", ["-1d", "nan", "inf", "", "x", "1d 2d"])
@@ -248,7 +258,9 @@ def test_until_size_takes_the_oldest_first(run, store) -> None:
     taken = [name for name in told.ids if name.startswith("big")]
     assert taken == [f"big_{number:02}" for number in range(len(taken))] and 0 < len(taken) < 20
     assert told.ids[:4] == [AUTH, *sorted(CRON)], "the oldest of all"
+    assert "the rest fits into 1.5 MB: " in told.stderr and "more than" not in told.stderr
     result = prune(run, path, "--until-size", "1").ok()
+    assert "what is spared still takes about" in result.stderr
     assert "today" in ids(path), "not what was active within a day"
     assert {f"big_{number:02}" for number in range(20)} <= set(result.ids)
     assert TIP in ids(path) and DISCORD in ids(path), "never open or archived ones"

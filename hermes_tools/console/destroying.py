@@ -37,18 +37,23 @@ LONG = 4_000_000  # bytes; conversations beyond go last
 
 @contextmanager
 def opened(store: Store, dry_run: bool, alone: bool = False) -> Iterator[Database]:
-    """The store for reading in a dry run, else for writing, with `alone` nobody else in it."""
+    """The store for reading in a dry run, else for writing, with `alone` nobody else in it, and
+    every index such that what is deleted can be erased from it.
+    """
     if alone and not dry_run:
         store.say(f"store {store.path}")
         newer, detach = store.permits
         with inuse.alone(store.path, "--erase") as db:
             schema.require_store(db)
             schema.probe(db, newer_schema=newer, detach_cjk=detach)
+            space.require_erasable(db)
             if detach:
                 store.detach(db)
             yield db
     else:
         with store.change(dry_run) as db:
+            if alone:
+                space.require_erasable(db)
             yield db
 
 
@@ -171,10 +176,7 @@ def erased(db: Database, found: list[Doomed], removal: Removal) -> Iterator[Outc
     for outcome in outcomes:
         if outcome.action in ("deleted", "cleared"):
             rows = outcome.more["session_ids"]
-            outcome.more["remains"] = remains(db, removal.home, rows) + [
-                f"{index} (an index that cannot be written here)"
-                for index in db.schema.virtual if index not in space.indexes(db)
-            ]  # fmt: skip
+            outcome.more["remains"] = remains(db, removal.home, rows)
             outcome.one.title = outcome.one.preview = None  # a receipt repeats nothing of it
             yield replace(outcome, action="erased")
         else:

@@ -7,7 +7,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from hermes_tools.store.errors import Negative
+from hermes_tools.store.errors import Missing, Negative
 
 
 @contextmanager
@@ -15,11 +15,13 @@ def atomic(path: Path, *, replace: bool = True) -> Iterator[BinaryIO]:
     """A file written beside its place (mode 0600 from the first byte), synced, then put there.
 
     An empty result never replaces what is there. replace=False refuses an existing file.
-    Raises Negative.
+    Raises Negative, Missing (no such folder).
     """
     path = Path(os.path.realpath(path))  # a link stays a link, its target is replaced
     if not replace and path.exists():
         raise Negative(f"{path}: exists, and is not replaced")
+    if not path.parent.is_dir():
+        raise Missing(f"{path.parent}: no such folder")
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
         with os.fdopen(handle, "wb", buffering=1 << 20) as file:

@@ -127,6 +127,10 @@ def summary(db: Database, choice: Choice, rule: str, store: Store) -> None:
         line += ")"
     spared = [f"{count:,} {retention.SPARED[why]}" for why, count in in_order(choice)]
     streams.complain("; ".join([line, ", ".join(spared)] if spared else [line]))
+    if choice.over is not None:
+        streams.complain(
+            f"what is spared still takes about {text.amount(choice.over)}, more than was asked for"
+        )
     for name, why in choice.left:
         store.say(f"session {name}: {retention.SPARED[why]}")
     free = space.reclaimable(db)

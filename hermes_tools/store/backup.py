@@ -65,6 +65,8 @@ def save(
     what the store holds; Negative where `target` exists and may not be replaced.
     """  # fmt: skip
     target = Path(os.path.realpath(target))  # a link stays a link, its target is replaced
+    if not target.parent.is_dir():
+        raise Missing(f"{target.parent}: no such folder")
     handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
     try:
         if compact:

@@ -74,6 +74,7 @@ class Choice:
     spared: Counter[str] = field(default_factory=Counter)
     left: list[tuple[str, str]] = field(default_factory=list)  # (id, reason), for --verbose
     gone: list[Outcome] = field(default_factory=list)  # what was done, as it is done
+    over: int | None = None  # bytes of what must stay, where they do not fit into `until_size`
 
     def spare(self, one: Conversation, reason: str) -> None:
         """Count one that stays."""
@@ -168,6 +169,7 @@ def until(db: Database, choice: Choice, found: list[Doomed], target: int) -> lis
                 choice.spare(rest.one, "fits")
             return found[:number]
         used -= int(one.bytes * each)
+    choice.over = used if used > target else None
     return found
 
 

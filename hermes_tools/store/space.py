@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import re
 import shutil
 import sqlite3
 import time
@@ -13,7 +14,7 @@ from typing import Any
 from hermes_tools.store import inuse, schema
 from hermes_tools.store.batches import pause_after
 from hermes_tools.store.db import Database, transaction
-from hermes_tools.store.errors import Busy
+from hermes_tools.store.errors import Busy, Unsupported
 
 STEP = 200  # pages of index a merge step writes at most: a few hundredths of a second
 
@@ -150,6 +151,35 @@ def truncate(db: Database) -> bool:
     """Write the WAL back and cut it to nothing; whether that worked (a reader can prevent it)."""
     busy = db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
     return not busy
+
+
+# Old indexes that the agent has yet to drop (store-facts 1.6).
+TRASH = "fts_v22_trash_"
+
+
+def require_erasable(db: Database) -> None:
+    """Refuse where an index would keep what is deleted: one that cannot be written here, one that
+    no trigger keeps up with the messages, one set aside. Raises Unsupported.
+    """
+    here, reason = indexes(db), ""
+    deleting = [
+        sql for table, sql in db.schema.triggers.values()
+        if table == "messages" and re.search(r"\bDELETE\s+ON\b", sql, re.I)
+    ]  # fmt: skip
+    for name in (*db.schema.virtual, *db.schema.tables):
+        if name.startswith(TRASH):
+            reason = "is an old index that the agent has yet to drop"
+        elif name not in db.schema.virtual:
+            continue
+        elif name not in here:
+            reason = "cannot be written here, its tokenizer is missing"
+        elif not any(re.search(rf"\b{re.escape(name)}\b", sql) for sql in deleting):
+            reason = "does not follow what is deleted; hermes-session-check says how to mend it"
+        else:
+            continue
+        raise Unsupported(
+            f"{db.path}: {name} {reason}, and would keep words of it; nothing was deleted"
+        )
 
 
 def secure(db: Database) -> None:
