@@ -208,7 +208,7 @@ def test_messages_without_a_session_are_announced(run: Run, store: Store) -> Non
     path = store("v11")
     change(path, f"DELETE FROM sessions WHERE id = '{CLI}'")
     said = run("export", "--db", path).ok()
-    assert "belong to no session" in said.stderr
+    assert "of no session left out" in said.stderr
 
 
 @pytest.mark.parametrize("argv", [("-f", "text"), ("-f", "xml"), ("--live",)])

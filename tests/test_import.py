@@ -91,7 +91,10 @@ def test_odd_cells_keep_bytes_and_type(run: Run, store: Store, tmp_path: Path) -
            "UPDATE messages SET content = x'00ff' WHERE id = 11",
            "UPDATE messages SET tool_calls = '" + "[" * 300 + "]" * 300 + "' WHERE id = 12",
            "UPDATE sessions SET odder = x'00', model = CAST(x'ff' AS TEXT), "
-           "ended_at = 9e999")  # fmt: skip
+           "ended_at = 9e999",
+           "INSERT INTO sessions (id, source, started_at) VALUES ('', 'cli', 1)",
+           "INSERT INTO messages (session_id, role, content, timestamp) "
+           "VALUES ('', 'user', 'of an empty id', 1)")  # fmt: skip
     first = run("export", "--db", old).ok().stdout
     run("import", "--db", new, "--create", "--exact", input=first).ok()
     assert run("export", "--db", new).ok().stdout == first

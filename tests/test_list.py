@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import sqlite3
 from pathlib import Path
 
 import pytest
@@ -54,7 +55,7 @@ def test_text_is_cut_and_says_so(run: Run, many: Path) -> None:
 
 def test_a_cut_is_announced_below_the_table(run: Run, many: Path) -> None:
     seen = run.terminal("list", "--db", many, rows=50).ok().lines
-    assert seen[0].split()[0] == "Title"
+    assert "Title" in seen[0] and "ID" in seen[0]
     assert seen[-1] == "hermes-session-list: 20 of 30; -n 0 for all"
 
 
@@ -208,3 +209,26 @@ def test_other_forms(run: Run, store) -> None:
     assert run("list", "-0", "-n", 1, "--db", path).ok().stdout == b"20260302_100000_beef02\0"
     row = run("list", "garden plan", "--fields", "title,segments,ended_at", "--db", path).ok()
     assert row.text == "garden plan #3\t3\t\n"
+
+
+def test_an_id_that_is_no_utf8_hides_nothing(run: Run, store) -> None:
+    """A store's damage is one session's: all scripts take the id as its bytes."""
+    path = store("v22")
+    with sqlite3.connect(path) as db:
+        db.execute("INSERT INTO sessions (id, source, title, started_at, end_reason, ended_at) "
+                   "SELECT CAST(x'68ff35' AS TEXT), source, NULL, started_at, 'compression', 1 "
+                   "FROM sessions WHERE id = ?", (GARDEN[2],))  # fmt: skip
+        db.execute("INSERT INTO messages (session_id, role, content, timestamp) "
+                   "VALUES (CAST(x'68ff35' AS TEXT), 'user', CAST(x'fffe6869' AS TEXT), 1.0)")
+    db.close()
+    odd = "h\udcff5"
+    assert odd.encode("utf-8", "surrogateescape") in run("list", "-f", "ids", "--db", path).stdout
+    for argv in (
+        ["list", "--digest", "--bytes"], ["list", "--tree"], ["list", "--segments"],
+        ["list", "-t", odd], ["show", odd], ["stats", "--min-messages", 1], ["resume", odd],
+        ["search", "--hits", "hi"], ["scroll", odd, "--after-id", 0], ["export", odd],
+        ["title", odd, "mended"], ["archive", odd], ["end", odd, "--reopen"],
+        ["delete", odd, "--yes"],
+    ):  # fmt: skip
+        assert run(*argv, "--db", path).ok().stdout, argv
+    assert run("show", odd, "--db", path).gave(1).stderr

@@ -6,7 +6,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Annotated
 
-from hermes_tools.console import following, outlet, streams
+from hermes_tools.console import following, outlet, streams, text
 from hermes_tools.console.app import entry
 from hermes_tools.console.options import (
     AllProfiles,
@@ -113,7 +113,7 @@ def export(
                 for one in picked(db, limits, ids, segment=segment, limit=limit or 0):
                     yield from outlet.steady(db, shaped(exporter, one, format, selection))
                 if names is None and not filters.given and (lost := orphans(db)):
-                    streams.complain(f"{lost} messages belong to no session and are not in here; "
+                    streams.complain(f"{text.count(lost, 'message')} of no session left out; "
                                      "hermes-session-check names them")  # fmt: skip
         for ref in left if all_profiles else ():
             streams.warn(f"session {ref}: in no store of this home")

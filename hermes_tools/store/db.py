@@ -34,6 +34,47 @@ class Database(sqlite3.Connection):
         """Tables, columns, triggers and index layout as they are now; read once a connection."""
         return schema.inspect(self)
 
+    def execute(self, sql: str, parameters: Any = (), /) -> sqlite3.Cursor:
+        """As it is, but that a text that was no UTF-8 (an id, a title) is bound as its bytes."""
+        try:
+            return super().execute(sql, parameters)
+        except (UnicodeEncodeError, sqlite3.DatabaseError):  # the latter where a row was pending
+            values = parameters.values() if isinstance(parameters, dict) else parameters
+            if all(sound(value) for value in values):
+                raise
+        return super().execute(*bytewise(sql, parameters))
+
+
+def sound(value: Any) -> bool:
+    """Whether a value can be handed to SQLite: all but a text that is no UTF-8."""
+    try:
+        return not isinstance(value, str) or value.encode() is not None
+    except UnicodeEncodeError:
+        return False
+
+
+def bytewise(sql: str, parameters: Any) -> tuple[str, Any]:
+    """The same statement with every text that is no UTF-8 handed over as bytes and cast back."""
+    import re
+
+    def sent(value: Any) -> Any:
+        return value if sound(value) else value.encode("utf-8", "surrogateescape")
+
+    named = isinstance(parameters, dict)
+    places = iter(range(len(parameters)))
+
+    def cast(found: re.Match[str]) -> str:
+        mark = found[0]
+        if mark[0] not in "?:":
+            return mark  # a quoted text or name
+        key = mark[1:] if named else int(mark[1:]) - 1 if mark[1:] else next(places)
+        return mark if sound(parameters[key]) else f"CAST({mark} AS TEXT)"
+
+    pattern = r"""'[^']*'|"[^"]*"|""" + (r":\w+" if named else r"\?\d*")
+    if named:
+        return re.sub(pattern, cast, sql), {key: sent(one) for key, one in parameters.items()}
+    return re.sub(pattern, cast, sql), [sent(one) for one in parameters]
+
 
 def decode(cell: bytes) -> str:
     """TEXT as str; bytes that are no UTF-8 survive as lone surrogates, for transfer to notice."""

@@ -21,7 +21,7 @@ from typing import Any
 import orjson
 
 from hermes_tools.store import columns, db
-from hermes_tools.store.db import Database, decode
+from hermes_tools.store.db import Database, decode, sound
 from hermes_tools.store.errors import NotFound
 from hermes_tools.store.lineage import Lineage
 from hermes_tools.store.messages import SENTINEL
@@ -113,7 +113,7 @@ class Cells:
                 record[name], raw[name] = None, b64encode(cell).decode()
             elif isinstance(cell, float) and cell in INFINITE:
                 record[name], raw[name] = None, str(cell)
-            elif isinstance(cell, str) and not sound(cell):
+            elif not sound(cell):
                 stored = cell.encode("utf-8", "surrogateescape")
                 record[name], raw[name] = stored.decode("utf-8", "replace"), (
                     b64encode(stored).decode()
@@ -156,15 +156,6 @@ def structure(cell: Any) -> Any:
         return cell
 
 
-def sound(text: str) -> bool:
-    """Whether a text was valid UTF-8 in the store."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
 def dumpable(value: Any) -> bool:
     """Whether orjson can write a value; it stops at 254 levels."""
     try:
@@ -176,7 +167,7 @@ def dumpable(value: Any) -> bool:
 
 def bound(name: Any) -> tuple[str, Any]:
     """(SQL, parameter) for an id in a comparison: one that is no UTF-8 cannot be bound as text."""
-    if isinstance(name, str) and not sound(name):
+    if not sound(name):
         return "CAST(? AS TEXT)", name.encode("utf-8", "surrogateescape")
     return "?", name
 

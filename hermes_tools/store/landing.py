@@ -9,8 +9,8 @@ from typing import Any
 
 from hermes_tools.store import columns, titles
 from hermes_tools.store.comparing import MARKS, Cell
-from hermes_tools.store.db import Database
-from hermes_tools.store.exporting import bound, quoted, sound
+from hermes_tools.store.db import Database, sound
+from hermes_tools.store.exporting import bound, quoted
 from hermes_tools.store.parsing import cells
 from hermes_tools.store.sessions import numbered
 from hermes_tools.store.staging import Staged, special

@@ -15,8 +15,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from hermes_tools.store.db import sound
 from hermes_tools.store.errors import Damaged
-from hermes_tools.store.exporting import quoted, sound
+from hermes_tools.store.exporting import quoted
 from hermes_tools.store.parsing import Item, cells
 
 # Keys of an export record that are no columns; those of the agent's exports come after our own.
@@ -197,7 +198,8 @@ class Staging:
         except Damaged as error:
             raise Damaged(f"{where}: {error}") from error
         name = session.get("id")
-        if (not isinstance(name, str) or not name.strip()) and not raw:
+        ours = "_format" in record  # a store may hold an empty id; elsewhere it is a mistake
+        if (not isinstance(name, str) or not (name.strip() or ours)) and not raw:
             raise Damaged(f"{where}: a session without an id")
         if "messages" not in record and not more.get("_deleted"):
             raise Damaged(f"{where}: a session without messages; is this an export?")
@@ -229,7 +231,7 @@ def special(sql: str, values: tuple[Any, ...]) -> tuple[str, tuple[Any, ...]]:
     """A statement whose values may hold text that is no UTF-8: bound as bytes, cast to text."""
     bad = {
         i: value.encode("utf-8", "surrogateescape")
-        for i, value in enumerate(values) if isinstance(value, str) and not sound(value)
+        for i, value in enumerate(values) if not sound(value)
     }  # fmt: skip
     if not bad:
         return sql, values

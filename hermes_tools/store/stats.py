@@ -17,8 +17,6 @@ COUNTED = (*TOKENS, "reasoning_tokens")  # reasoning is part of the output, so n
 COSTS = ("actual_cost_usd", "estimated_cost_usd")
 LARGEST = 1e15  # beyond it no count of tokens and no sum of money is meant
 BUCKET = 900  # seconds: every time zone differs from another by whole quarters of an hour
-
-GROUPS = ("source", "model", "day", "hour", "tool", "role", "user")
 USAGE = "session_model_usage"
 
 
@@ -30,7 +28,8 @@ class Stats:
         self.chosen = rows is not None
         if rows is not None:
             db.execute("CREATE TEMP TABLE chosen (id TEXT PRIMARY KEY) WITHOUT ROWID")
-            db.executemany("INSERT OR IGNORE INTO temp.chosen VALUES (?)", ((r,) for r in rows))
+            for row in rows:
+                db.execute("INSERT OR IGNORE INTO temp.chosen VALUES (?)", (row,))
 
     def _of(self, column: str) -> str:
         return f"{column} IN (SELECT id FROM temp.chosen)" if self.chosen else "1"

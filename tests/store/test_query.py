@@ -147,9 +147,9 @@ def test_any_text_is_a_plan_or_a_usage_error(query: str) -> None:
 
 @given(st.text(LETTERS, min_size=1, max_size=30), st.text(max_size=20), st.text(max_size=20))
 def test_a_term_is_found_where_it_stands_alone(word: str, before: str, after: str) -> None:
-    term = make(re.sub(r"[\s\"]", "", word))
+    typed = composed(re.sub(r"[\s\"]", "", word))  # as parse() hands it on
+    term = make(typed)
     if term is not None:
-        typed = composed(re.sub(r"[\s\"]", "", word))
         assert term.find(fold(composed(f"{before} {typed} {after}"))) is not None
 
 
