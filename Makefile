@@ -35,11 +35,11 @@ bench-growth: $(VENV)/.ready ## the same at ten times the size (8 GB of disk)
 	$(BIN)/python tests/bench/run.py --sessions 10000 --messages 680000 --runs 5 $(BENCH)
 
 test-faults: $(VENV)/.ready ## kill, fill and cut at random, for minutes (FAULTS=rounds)
-	$(BIN)/python -m pytest -m faults
+	$(BIN)/python -m pytest -m faults -o timeout=3600
 
 # pytest's 5: there was nothing to run
 test-faults-short: $(VENV)/.ready
-	FAULTS=$${FAULTS:-2} $(BIN)/python -m pytest -m faults || [ $$? = 5 ]
+	FAULTS=$${FAULTS:-2} $(BIN)/python -m pytest -m faults -o timeout=1200 || [ $$? = 5 ]
 
 lint: $(VENV)/.ready ## ruff, mypy, and mandoc where it is installed
 	$(BIN)/ruff check hermes_tools tests

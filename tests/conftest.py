@@ -60,6 +60,10 @@ class Screen(ByteStream):
 
 pytest_console_scripts.StreamMock = ByteStream
 
+# A shell that runs the tests in the background hands down an ignored SIGINT, which scripts would
+# inherit and never be interrupted by.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
 
 @dataclass
 class Result:
