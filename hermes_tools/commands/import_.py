@@ -8,7 +8,7 @@ import typer
 
 from hermes_tools.console import inputs, streams, text
 from hermes_tools.console.app import entry
-from hermes_tools.console.options import DryRun, Live, Output, Store, Yes, confirm, option
+from hermes_tools.console.options import DryRun, Live, Output, Writing, Yes, confirm, option
 from hermes_tools.console.status import Status
 from hermes_tools.console.streams import Record
 from hermes_tools.store.db import Database
@@ -27,7 +27,7 @@ SAID = {
 
 
 def import_(
-    store: Store,
+    store: Writing,
     output: Output,
     files: Annotated[
         list[str] | None,
@@ -56,9 +56,6 @@ def import_(
     stream: Annotated[
         bool, option("--stream", help="Import each record as it arrives, not all at the end.")
     ] = False,
-    newer_schema: Annotated[
-        bool, option("--newer-schema", help="Write to a store with triggers we do not know.")
-    ] = False,
     dry_run: DryRun = False,
     live: Live = False,
     yes: Yes = False,
@@ -80,7 +77,7 @@ def import_(
         nonlocal failed
         on_bad = streams.warn if keep_going else None
         for staging in staged(sources, on_bad=on_bad, each=stream):
-            with opened(store, staging, dry_run, newer_schema) as db:
+            with opened(store, staging, dry_run) as db:
                 for outcomes in trees(Import(db, staging, options).run()):
                     for record in report(db, outcomes):
                         failed |= record["action"] in LEFT
@@ -93,22 +90,20 @@ def import_(
 
 
 @contextmanager
-def opened(
-    store: Store, staging: Staging, dry_run: bool, newer_schema: bool
-) -> Iterator[Database]:
+def opened(store: Writing, staging: Staging, dry_run: bool) -> Iterator[Database]:
     """The store to import into: a copy for a dry run; a new one, which vanishes if the import
     fails; or the one that is there.
     """
     new = not store.path.exists()
     if dry_run:
         with ExitStack() as stack:
-            origin = None if new else stack.enter_context(store.read())
+            origin = None if new else stack.enter_context(store.change(dry_run))
             yield stack.enter_context(rehearsal(origin, staging))
         return
     if new:
         create_store(store.path)
     try:
-        with store.write(newer_schema=newer_schema) as db:
+        with store.write() as db:
             yield db
     except BaseException:
         if new:

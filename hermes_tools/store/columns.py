@@ -70,6 +70,12 @@ LIVE = {
     "compression_failure_error": None, "compression_recovery_deadline": None,
 }  # fmt: skip
 
+# Where a row stands in the agent's own display: made anew where a message gets another id.
+DISPLAY = frozenset({"display_identity", "display_order"})
+# Filled by triggers of the store or by a later release, each store for itself; a conversation
+# that has not changed may gain them at any time. They do not count for a digest.
+MINTED = DISPLAY | {"message_uid", "absorbed_message_uids", "tool_call_uids", "tool_call_uid"}
+
 
 def default(table: str, column: str) -> int | None:
     """What a store without the column means by its absence: the declared default, else NULL."""

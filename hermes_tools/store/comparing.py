@@ -198,6 +198,8 @@ def _note(told: Comparison, ours: Any, their: tuple[int, Any, list[str]]) -> Non
     for name in names:
         if name in IDENTITY or values[name] is None or equal(ours[name], values[name]):
             continue
+        if name in columns.MINTED:
+            continue  # each store gives its own
         usual = columns.default("messages", name)
         if ours[name] is not None and ours[name] != usual and values[name] == usual:
             if name not in told.session:

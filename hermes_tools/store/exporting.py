@@ -362,8 +362,9 @@ class Exporter:
 
     def digest(self, session_ids: list[Any]) -> str:
         """SHA-256 of what rows hold, in hexadecimal. Left out are message ids, the first row's
-        parent, live state (columns.LIVE) and cells that are NULL or a default, so that the same
-        conversation has the same digest in stores of different releases.
+        parent, live state (columns.LIVE), what a store fills in by itself (columns.MINTED) and
+        cells that are NULL or a default; a text stored by its hash counts as that text. So the
+        same conversation has the same digest in stores of different releases.
         """
         told = hashlib.sha256()
         for session_id in session_ids:
@@ -371,14 +372,24 @@ class Exporter:
             record = self.session_cells.careful(row)
             if session_id == session_ids[0]:
                 record.pop("parent_session_id", None)
+            tables = self.tables(session_id, row)
+            self._spell_out(record, tables.pop("system_prompts", ()))
             told.update(canonical("sessions", record))
             for page in self.pages(session_id):
                 told.update(self._canonical(page))
-            tables = self.tables(session_id, row)
             if tables:
                 told.update(orjson.dumps(tables, option=orjson.OPT_SORT_KEYS))
         return told.hexdigest()
 
+    def _spell_out(self, record: dict[str, Any], prompts: Iterable[dict[str, Any]]) -> None:
+        """Texts in place of their hashes."""
+        texts = {one.get("hash"): one.get("prompt") for one in prompts}
+        name = record.pop("system_prompt_hash", None)
+        if record.get("system_prompt") is None:
+            record["system_prompt"] = texts.get(name)
+        names = record.get("tool_names")
+        if isinstance(names, str) and names in texts:
+            record["tool_names"] = structure(texts[names])
 
     def _canonical(self, page: list[Row]) -> bytes:
         """Messages as they count for a digest."""
@@ -393,6 +404,7 @@ DEFAULTS = {
     table: {name: columns.default(table, name) for name in names}
     for table, names in columns.DECLARED.items()
 }
+NOT_SAID = columns.MINTED | {"id", "session_id"}
 
 
 def canonical(table: str, record: dict[str, Any]) -> bytes:
@@ -402,7 +414,7 @@ def canonical(table: str, record: dict[str, Any]) -> bytes:
         name: value for name, value in record.items()
         if value is not None and (value != defaults.get(name) or isinstance(value, str))
         and not (table == "sessions" and name in columns.LIVE)
-        and not (table == "messages" and name in ("id", "session_id"))
+        and not (table == "messages" and name in NOT_SAID)
     }  # fmt: skip
     return orjson.dumps(kept) + b"\n"
 

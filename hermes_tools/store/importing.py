@@ -139,13 +139,16 @@ class Import:
     # -- what the store must have first
 
     def _prepare(self) -> None:
-        """Columns of later releases that hold something, with the agent's own declarations."""
+        """Columns of later releases that hold something, with the agent's own declarations; not
+        those a store fills in by itself.
+        """
         missing = []
         for table in ("sessions", "messages"):
             have = {name.lower() for name in self.db.schema.tables[table]}
             for name in self.staging.columns(table):
                 if name.lower() not in have and (
-                    self.options.exact or self._holds(table, name)
+                    self.options.exact
+                    or (name not in columns.MINTED and self._holds(table, name))
                 ):
                     missing.append((table, name))
         if not missing:

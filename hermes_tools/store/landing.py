@@ -152,17 +152,20 @@ class Landing:
         return found
 
     def _prompt(self, record: Staged, session: dict[str, Any]) -> None:
-        """A prompt stored by hash: kept so where its text comes along or is here, else inline."""
+        """A text stored by hash: kept so where it comes along or is here, else inline."""
         known = {
             row.get("hash"): row.get("prompt")
             for row in (record.more.get("_tables") or {}).get("system_prompts", ())
         }
+        table = self.db.schema.has("system_prompts", "hash", "prompt")
+        names = session.get("tool_names")
+        if names in known and not table:
+            session["tool_names"] = known[names]
         name = session.get("system_prompt_hash")
         if name is None:
             name = record.session.get("system_prompt_hash")
         if name is None:
             return
-        table = self.db.schema.has("system_prompts", "hash", "prompt")
         if table and (name in known or self._has_prompt(name)):
             return
         if "system_prompt_hash" in session:
@@ -249,7 +252,9 @@ class Landing:
             values.append('? + "#i" - ?')
             bindings += [new_first, begin]
         for name in keys:
-            if name not in have or name == "session_id" or (name == "id" and new_first is not None):
+            if name not in have or name == "session_id":
+                continue
+            if new_first is not None and (name == "id" or name in columns.DISPLAY):
                 continue
             names.append(name)
             values.append(quoted([name]))

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import stores
 
 from hermes_tools.console import archive
 from hermes_tools.store import parsing
@@ -137,3 +138,70 @@ def test_a_folder_gets_a_dated_file_that_is_new(tmp_path: Path) -> None:
     first.write_bytes(b"")
     second = archive.target(tmp_path, now=0.0)
     assert first.parent == tmp_path and second != first and second.suffix == ".jsonl"
+
+
+def digests(path: Path, session_id: str) -> str:
+    with reader(path) as db:
+        return digest(db, Lineage(db).members(session_id))
+
+
+def test_a_digest_is_of_what_was_said_not_of_what_a_store_fills_in(store: Store) -> None:
+    path = store("head-3")
+    before = digests(path, stores.TOOLS)
+    for change in (
+        "message_uid = 'f0'", "display_order = id + 70, display_identity = x'01ff'",
+        "absorbed_message_uids = '[\"f1\"]'", "tool_call_uids = '{\"c1\": \"f2\"}'",
+        "tool_call_uid = 'f2'",
+    ):  # fmt: skip
+        with writer(path) as db:
+            db.execute(f"UPDATE messages SET {change} WHERE session_id = ?", (stores.TOOLS,))
+        assert digests(path, stores.TOOLS) == before, change
+    for change in ("content = content || '!'", "active = 0", "reasoning = 'why'"):
+        with writer(path) as db:
+            db.execute(f"UPDATE messages SET {change} WHERE session_id = ?", (stores.TOOLS,))
+        assert digests(path, stores.TOOLS) != before, change
+
+
+def test_a_prompt_counts_the_same_inline_and_by_its_hash(store: Store) -> None:
+    path = store("head-3")
+    with writer(path) as db:
+        (session_id, name, prompt), = db.execute(
+            "SELECT id, hash, prompt FROM sessions JOIN system_prompts ON hash = "
+            "system_prompt_hash LIMIT 1"
+        ).fetchall()  # fmt: skip
+        before = digests(path, session_id)
+        db.execute(
+            "UPDATE sessions SET system_prompt = ?, system_prompt_hash = NULL WHERE id = ?",
+            (prompt, session_id),
+        )
+        assert digests(path, session_id) == before
+        db.execute("UPDATE sessions SET system_prompt = 'other' WHERE id = ?", (session_id,))
+    assert name and digests(path, session_id) != before
+
+
+@pytest.mark.parametrize("target", ["v11", "v22", "head-0", "head-3", "nofts"])
+def test_an_imported_conversation_keeps_its_digest(store: Store, run, target: str) -> None:
+    source, path = store("v19"), store(target)
+    if target in SHIPPED:
+        run("delete", "--yes", "--live", TIP, "--db", path).ok()
+    meant = digests(source, TIP)
+    exported = run("export", TIP, "--db", source).ok().stdout
+    told = run("import", "--db", path, input=exported).ok().records
+    assert meant == digests(path, TIP)
+    assert meant in {one.get("digest") for one in told}
+    again = run("import", "--db", path, input=exported).ok().records
+    assert {one["action"] for one in again} == {"unchanged"}
+    back = run("export", TIP, "--db", path).ok().stdout
+    told = run("import", "--db", source, input=back).ok().records
+    assert {one["action"] for one in told} == {"unchanged"}, "uids alone are no difference"
+
+
+def test_a_message_with_another_id_is_displayed_where_it_now_stands(store: Store, run) -> None:
+    path = store("head-3")
+    exported = run("export", stores.TOOLS, "--db", path).ok().stdout
+    run("import", "--on-conflict", "new-id", "--db", path, input=exported).ok()
+    with reader(path) as db:
+        found = db.execute(
+            "SELECT id, display_order FROM messages WHERE session_id = ?", (f"{stores.TOOLS}_2",)
+        ).fetchall()
+    assert found and all(row[0] == row[1] for row in found)
