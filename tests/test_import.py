@@ -3,12 +3,15 @@
 import json
 import shutil
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from conftest import Run
+
+from hermes_tools.store import importing
 
 Store = Callable[[str], Path]
 SHIPPED = ("v11", "v13", "v14", "v16", "v19", "v22")
@@ -390,6 +393,30 @@ def test_a_missing_store_is_made_only_when_asked(run: Run, tmp_path: Path) -> No
     assert not place.exists()
     run("import", "--db", place, "--create", input=[session("s1", "x")]).ok()
     assert place.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_store_made_for_an_import_is_filled_in_one_transaction(
+    run: Run, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody waits for it, and each commit would leave FTS5 a small segment to merge."""
+    exported = run("export", "--db", store("v22")).ok().stdout
+    commits: list[Path] = []
+    transaction = importing.db.transaction
+
+    @contextmanager
+    def counted(db: Any) -> Iterator[None]:
+        with transaction(db):
+            yield
+        commits.append(db.path)
+
+    monkeypatch.setattr(importing, "BATCH", 0.0)
+    monkeypatch.setattr(importing.db, "transaction", counted)
+    new, old = tmp_path / "new.db", tmp_path / "old.db"
+    run("migrate", "--create", "-q", "--db", old)
+    for path, options in ((new, ["--create"]), (old, [])):
+        assert run("import", *options, "--db", path, input=exported).status == 0
+    # One for the columns that version 11 does not have, one for all the rest.
+    assert commits.count(new) == 2 < commits.count(old)
 
 
 def test_exact_does_not_mix_with_what_is_there(run: Run, store: Store) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from typing import Annotated, Literal
 
 import typer
@@ -77,8 +78,10 @@ def import_(
         nonlocal failed
         on_bad = streams.warn if keep_going else None
         for staging in staged(sources, on_bad=on_bad, each=stream):
+            new = not store.path.exists()
             with opened(store, staging, dry_run) as db:
-                for outcomes in trees(Import(db, staging, options).run()):
+                how = replace(options, alone=new)  # nobody waits for a store that was not there
+                for outcomes in trees(Import(db, staging, how).run()):
                     for record in report(db, outcomes):
                         failed |= record["action"] in LEFT
                         yield {**record, "action": WOULD[record["action"]]} if dry_run else record
