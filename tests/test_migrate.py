@@ -213,3 +213,34 @@ def test_the_agent_finds_every_message(name: str, release: str, run, agent, home
             key = session["id"], message["role"]
             got[key] = got.get(key, 0) + 1
     assert got == want
+
+
+def test_a_new_store_on_a_full_disk_is_whole_or_not_there(run, tmp_path: Path) -> None:
+    """A log that cannot be carried into the file is dropped in silence when a store is closed."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=400k", "tmpfs", disk], capture_output=True
+    )
+    if mounted.returncode:
+        pytest.skip("no file system can be mounted here")
+    try:
+        seen = set()
+        for filled in range(100, 400, 20):
+            (disk / "filler").write_bytes(b"x" * filled * 1024)
+            path = disk / "state.db"
+            found = run.process("migrate", "--create", "--db", path)
+            (disk / "filler").unlink()
+            seen.add(found.status)
+            if found.status:
+                assert f"-migrate: {path}: the disk is full" in found.gave(74).stderr
+                assert not path.exists()
+            else:
+                with closing(sqlite3.connect(path)) as db:
+                    assert db.execute("PRAGMA integrity_check").fetchone()[0] == "ok"
+                    assert db.execute("SELECT version FROM schema_version").fetchone()[0] == 11
+                path.unlink()
+            assert not list(disk.iterdir())
+        assert seen == {0, 74}
+    finally:
+        subprocess.run(["umount", "-l", disk], check=False)

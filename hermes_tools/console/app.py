@@ -161,10 +161,13 @@ def _words(error: BaseException, status: Status) -> str:
         return str(error)
     if isinstance(error, sqlite3.Error):
         if status is Status.BUSY:
-            return "the store is locked by another process"
+            return f"{streams.place}: locked by another process"
         if status is Status.DATA:
-            return f"the store is damaged ({error}); hermes-session-check says where"
-        return f"SQLite: {error}"
+            return f"{streams.place}: damaged ({error}); hermes-session-check says where"
+        if status is Status.IO and "full" in str(error):
+            return (f"{streams.place}: the disk is full, here or where temporary files go "
+                    "(SQLITE_TMPDIR, TMPDIR)")  # fmt: skip
+        return f"{streams.place}: SQLite: {error}"
     if isinstance(error, UnicodeError):
         return f"the store or the input is damaged: {error}"
     if status is Status.BUG:

@@ -6,7 +6,7 @@ import re
 import sqlite3
 import sys
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
@@ -99,6 +99,8 @@ class Store:
     def __post_init__(self) -> None:
         if not math.isfinite(self.timeout) or self.timeout < 0:
             raise Usage(f"--timeout {self.timeout:g}: not a number of seconds")
+        with suppress(StoreError):  # an unknown profile is reported where the store is wanted
+            streams.about(self.path)
 
     @property
     def named(self) -> Path | None:
@@ -202,6 +204,7 @@ class Store:
             self.say(f"profile {name}: store {place / 'state.db'}")
             with ExitStack() as stack:
                 try:
+                    streams.about(place / "state.db")
                     connection = stack.enter_context(reader(place / "state.db", self.timeout))
                     if selection is not None:
                         require_sources(connection, selection)
@@ -350,7 +353,7 @@ class Filters:
                           ("min_cost", "max_cost")):  # fmt: skip
             least, most = getattr(self, low), getattr(self, high)
             if any(value is not None and not math.isfinite(value) for value in (least, most)):
-                raise Usage(f"--{low[4:]}: not a number")
+                raise Usage(f"--min-{low[4:]}, --max-{low[4:]}: not a number")
             if least is not None and most is not None and least > most:
                 raise Usage(f"--min-{low[4:]} is above --max-{low[4:]}")
         after = times.moment(self.after) if self.after is not None else None

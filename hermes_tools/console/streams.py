@@ -16,13 +16,14 @@ Record = dict[str, Any]
 
 program = "hermes-session"
 warned = 0  # soft errors so far; they make the final status 1
+place = "the store"  # that a failure of SQLite is about
 postponed: list[str] = []  # words that belong below the records
 
 
 def begin() -> None:
     """Forget the warnings of an earlier command in this process (tests run many)."""
-    global warned
-    warned = 0
+    global warned, place
+    warned, place = 0, "the store"
     postponed.clear()
 
 
@@ -85,6 +86,12 @@ def stdout() -> BinaryIO:
     if sys.stdout is None:
         raise Failed("standard output is closed")
     return sys.stdout.buffer
+
+
+def about(path: os.PathLike[str]) -> None:
+    """The store that is worked on, for the words of a failure."""
+    global place
+    place = os.fspath(path)
 
 
 def write(data: bytes) -> None:

@@ -83,13 +83,14 @@ def create(path: Path) -> None:
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
         with closing(sqlite3.connect(name, isolation_level=None)) as db:
-            db.execute("PRAGMA journal_mode = WAL").fetchone()
             db.executescript(f"BEGIN;\n{SCHEMA.read_text(encoding='utf-8')}\nCOMMIT;")
+            # Last: what a full disk keeps out of the file would stay in a log that closing drops.
+            db.execute("PRAGMA journal_mode = WAL").fetchone()
         os.fsync(handle)
         put(name, path)
     finally:
         os.close(handle)
-        for leftover in (name, f"{name}-wal", f"{name}-shm"):
+        for leftover in (name, f"{name}-wal", f"{name}-shm", f"{name}-journal"):
             with suppress(OSError):
                 os.unlink(leftover)
 
