@@ -26,6 +26,7 @@ SPREAD = 20
 # … and no more than so many of one conversation, lest it use up the others' places.
 SHARE = 25
 BATCH = 200
+TOGETHER = 16  # rows whose whole text is in memory at a time
 # Characters of a text below which a shorter one is no better answer.
 BRIEF = 400
 # Above so many ids they are sorted by time in one pass over the store.
@@ -284,18 +285,18 @@ class Searcher:
             return number > max(JUDGED, limit)
         return number > JUDGED and len(people) > max(SPREAD, 2 * limit)
 
-    def _rows(self, ids: Sequence[int]) -> list[Any]:
-        """Rows of these ids that may be shown, in the order of the ids."""
-        place = {id_: number for number, id_ in enumerate(ids)}
-        rows = [
-            row
-            for some in chunks(ids)
-            for row in self.db.execute(
+    def _rows(self, ids: Sequence[int]) -> Iterator[Any]:
+        """Rows of these ids that may be shown, in the order of the ids; a few at a time, since
+        each may be megabytes long.
+        """
+        for start in range(0, len(ids), TOGETHER):
+            some = ids[start : start + TOGETHER]
+            place = {id_: number for number, id_ in enumerate(some)}
+            rows = self.db.execute(
                 f"SELECT {self._columns} FROM messages m WHERE m.id IN ({marks(some)}) "
                 f"AND {self._where}", (*some, *self._values),
-            )
-        ]  # fmt: skip
-        return sorted(rows, key=lambda row: place[row["id"]])
+            ).fetchall()  # fmt: skip
+            yield from sorted(rows, key=lambda row: place[row["id"]])
 
     def _test(self, plan: Node, row: Any) -> Hit | None:
         folded = [query.fold(text) for text in texts(row)]
@@ -678,10 +679,10 @@ def bounded(rows: Iterable[Any], most: int | None, anchor: int = -1) -> list[dic
 
 
 def hit_records(db: Database, asked: Asked, found: Found) -> Iterator[dict[str, Any]]:
-    """Hit records of hermes-session-jsonl(5), in order; a few rounds of queries for all."""
+    """Hit records of hermes-session-jsonl(5), in order; a few windows in memory at a time."""
     terms = query.terms(asked.plan) if asked.plan else []
     reader = Reader(db)
-    for some in (found.hits[at : at + BATCH] for at in range(0, len(found.hits), BATCH)):
+    for some in (found.hits[at : at + TOGETHER] for at in range(0, len(found.hits), TOGETHER)):
         wide = windows.around(
             db, [(hit.session_id, hit.id) for hit in some], 1, inactive=asked.inactive
         )
