@@ -75,6 +75,29 @@ def test_faults_it_cannot_mend_are_no_faults_of_its_own(run, store) -> None:
     assert path.read_bytes() == before
 
 
+def test_errors_it_cannot_mend_are_named(run, store) -> None:
+    path = store("v22")
+    path.write_bytes(path.read_bytes()[:100_000])
+    before = path.read_bytes()
+    faults = run("check", "--db", path).gave(1).stdout
+    result = run("repair", "-", "--db", path, input=faults).gave(1)
+    assert result.stdout == b"" and "--salvage" in result.stderr
+    assert path.read_bytes() == before
+    run("repair", "-", "--db", path, input=b'{"session_id": "x"}\n').gave(65)
+
+
+def test_half_a_file_is_salvaged_into_a_store(run, store, tmp_path: Path) -> None:
+    """The definitions of the indexes are lost with the half: what they kept is in nobody's way."""
+    path, new = store("v22"), tmp_path / "new.db"
+    path.write_bytes(path.read_bytes()[:100_000])
+    told = run("repair", "--db", path, "--salvage", "-o", new).gave(1).records
+    assert max(one["lost"] for one in told) <= 52, "what is guessed is not counted"
+    assert not [one for one in told if "messages_fts" in one.get("object", "")]
+    with closing(sqlite3.connect(new)) as db:
+        assert not db.execute("SELECT 1 FROM sqlite_master WHERE name LIKE '%fts%'").fetchall()
+        db.execute("CREATE VIRTUAL TABLE messages_fts USING fts5(content)")
+
+
 def test_b142_what_the_schema_lists_twice(run, store) -> None:
     path = store("v19")
     before = content(path)

@@ -15,7 +15,7 @@ from hermes_tools.console.streams import Record
 from hermes_tools.store import backup
 from hermes_tools.store import repair as mending
 from hermes_tools.store import salvage as rescue
-from hermes_tools.store.errors import Missing, Usage
+from hermes_tools.store.errors import Damaged, Missing, Usage
 from hermes_tools.store.inuse import require_no_gateway
 
 Faults = Annotated[
@@ -58,10 +58,12 @@ def repair(
     if out is not None:
         return carry_over(out, output, store, dry_run)
     if faults == "-":
-        kinds = {str(one.get("kind")) for one in streams.records()}
+        kinds, beyond = told_by_check()
         index |= bool(kinds & mending.INDEX)
         counters |= bool(kinds & mending.COUNTERS)
         orphans |= bool(kinds & mending.ORPHANS)
+        for words in beyond:
+            streams.warn(words)
         if not (index or counters or orphans):
             return None
     elif faults is not None:
@@ -81,6 +83,21 @@ def repair(
     if any(step.first for step in steps):  # only now the rest can be looked at
         steps += mend(store, parts, live, False)
     return show(steps, "mended", output, store)
+
+
+def told_by_check() -> tuple[set[str], list[str]]:
+    """The kinds of the faults on standard input, and words about errors that nothing here mends,
+    with what helps instead. Raises Damaged for a record that is no fault.
+    """
+    kinds, beyond = set(), []
+    for one in streams.records():
+        if not isinstance(one.get("kind"), str):
+            raise Damaged("standard input: a record without kind is no fault")
+        kinds.add(one["kind"])
+        if one["kind"] not in mending.KINDS and one.get("severity") == "error":
+            advice = f"; {one['advice']}" if one.get("advice") else ""
+            beyond.append(f"{one.get('object')}: not mended in place: {one.get('detail')}{advice}")
+    return kinds, beyond
 
 
 def mend(store: Store, parts: dict[str, bool], live: bool, keep: bool) -> list[mending.Step]:

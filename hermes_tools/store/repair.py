@@ -28,6 +28,7 @@ INDEX = frozenset({
 })  # fmt: skip
 COUNTERS = frozenset({"counter_drift"})
 ORPHANS = frozenset({"orphans", "parent_missing"})
+KINDS = INDEX | COUNTERS | ORPHANS
 # The last schema that still has the indexes of version 11 (store-facts 1.4).
 LAST_INLINE = 22
 

@@ -1,6 +1,7 @@
 """Carry over what can be read of a damaged store into a new one, row by row around bad pages."""
 
 import os
+import re
 import sqlite3
 import tempfile
 import time
@@ -16,6 +17,8 @@ from hermes_tools.store.db import Database, code
 from hermes_tools.store.errors import Damaged
 
 GAP = 2_000_000  # row numbers tried one by one between what can be read from either end
+# What an FTS5 index keeps its words in; made anew with it, and in the way of it otherwise.
+SHADOW = re.compile(r"messages_fts\w*_(?:data|idx|content|docsize|config)")
 
 Advance = Callable[[int], None]
 
@@ -144,7 +147,10 @@ def read_schema(
     virtual = [name for kind, name, sql in rows if sql.upper().startswith("CREATE VIRTUAL")]
     found: dict[tuple[str, str], str] = {}
     for kind, name, sql in rows:
-        shadow = any(name.startswith(f"{index}_") for index in virtual if kind == "table")
+        shadow = kind == "table" and (
+            any(name.startswith(f"{index}_") for index in virtual)
+            or SHADOW.fullmatch(name)  # of an index whose own definition is lost
+        )
         if name not in virtual and (shadow or name.startswith("sqlite_")):
             continue
         found.setdefault((kind, name), sql)
@@ -255,11 +261,14 @@ def readable_rows(
         return
     except sqlite3.DatabaseError as error:
         busy(error)
-    for number, owner in between(db, table, low, high):
+    for number, owner, known in between(db, table, low, high):
         try:
             found = db.execute(f"{select} WHERE rowid = ?", (number,)).fetchone()
         except sqlite3.DatabaseError as error:
             busy(error)
+            if not known:  # there may have been one; that something was is all we know
+                report.lost[table] = max(report.lost[table], 1)
+                continue
             report.lost[table] += 1
             if table == "messages":
                 report.lost_by[owner] += 1
@@ -276,9 +285,10 @@ def busy(error: sqlite3.Error) -> None:
 
 def between(
     db: Database, table: str, low: int, high: int | None
-) -> Iterator[tuple[int, str | None]]:
-    """(row number, session id where an index tells it) of rows that may lie after `low` and before
-    `high`: those an index names, else every number in between, within reason.
+) -> Iterator[tuple[int, str | None, bool]]:
+    """(row number, session id where an index tells it, whether there is more to it than a guess)
+    of rows that may lie after `low` and before `high`: those an index names, else every number in
+    between, within reason.
     """
     found: dict[int, str | None] = {}
     complete = False
@@ -295,12 +305,13 @@ def between(
         except sqlite3.DatabaseError as error:
             busy(error)
     if complete:
-        yield from sorted(found.items())
+        yield from ((number, owner, True) for number, owner in sorted(found.items()))
         return
     first = max(low + 1, 1) if low < 0 else low + 1
-    last = high - 1 if high is not None else upper(db, table, first)
-    for number in range(first, min(last, first + GAP) + 1):
-        yield number, found.get(number)
+    last = high - 1 if high is not None else upper(db, table)
+    end = min(first + GAP // 10 if last is None else last, first + GAP)
+    for number in range(first, end + 1):
+        yield number, found.get(number), last is not None or number in found
 
 
 def indexes(db: Database, table: str) -> list[tuple[str, str]]:
@@ -316,13 +327,13 @@ def indexes(db: Database, table: str) -> list[tuple[str, str]]:
     return sorted(found, key=lambda pair: pair[1] != "session_id")
 
 
-def upper(db: Database, table: str, first: int) -> int:
-    """The highest row number there can be, as far as anything says so."""
+def upper(db: Database, table: str) -> int | None:
+    """The highest row number there can be, if anything says so."""
     for sql in (f"SELECT max(rowid) FROM {quote(table)}",
                 f"SELECT seq FROM sqlite_sequence WHERE name = '{table}'"):  # fmt: skip
         with suppress(sqlite3.DatabaseError, TypeError, ValueError):
             return int(db.execute(sql).fetchone()[0])
-    return first + GAP // 10
+    return None
 
 
 def make_up_sessions(new: sqlite3.Connection, report: Report) -> None:
