@@ -6,7 +6,7 @@ VENV = .venv
 BIN = $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-quick test-faults test-faults-short lint bench bench-growth install uninstall clean
+.PHONY: help demo test test-quick test-faults test-faults-short agents lint bench bench-growth install uninstall clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -27,6 +27,19 @@ test: $(VENV)/.ready ## everything but the long fault runs
 
 test-quick: $(VENV)/.ready ## without the slow tests
 	$(BIN)/python -m pytest -n auto -m 'not slow and not faults'
+
+# Tests beside these are skipped without them. Each is made where it stays: scripts name their
+# interpreter by its path. The marker says that an install has ended.
+BESIDE = $(VENV)/agents/0.13.0/.ready $(VENV)/agents/0.19.0/.ready $(VENV)/synapse/.ready
+agents: $(VENV)/.ready ## for tests beside them: the agent's releases, a Matrix server (1 GB)
+	@$(MAKE) --no-print-directory --silent --keep-going --jobs=3 $(BESIDE)
+
+$(VENV)/agents/%/.ready: PACKAGE = hermes-agent==$*
+$(VENV)/synapse/.ready: PACKAGE = matrix-synapse
+$(BESIDE): | $(VENV)/.ready
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --retries 1 $(PACKAGE)
+	@touch $@
 
 bench: $(VENV)/.ready ## medians and ratios on a store of 1,000 sessions (BENCH=options)
 	$(BIN)/python tests/bench/run.py $(BENCH)

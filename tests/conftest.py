@@ -331,56 +331,24 @@ def shared() -> Path:
 
 @pytest.fixture(scope="session")
 def agent() -> Callable[[str], Path]:
-    """agent("0.13.0"): the `hermes` of that release, in a scratch environment made once.
+    """agent("0.13.0"): the `hermes` of that release; `.parent / "python"` is its interpreter.
 
-    HERMES_TOOLS_AGENT_0_13 names an environment that exists already; HERMES_TOOLS_NO_AGENT=1
-    skips these tests. `.parent / "python"` is its interpreter.
+    HERMES_TOOLS_AGENT_0_13 names an environment it is installed in; else it is the one that
+    `make agents` has made. Where there is neither, the test is skipped: nothing is installed here.
     """
-    tried: dict[str, str] = {}
 
     def get(version: str) -> Path:
-        given = os.environ.get("HERMES_TOOLS_AGENT_" + "_".join(version.split(".")[:2]))
-        place = Path(given) if given else Path(sys.prefix) / "agents" / version
-        if (place / "bin" / "hermes").exists():
-            return place / "bin" / "hermes"
-        if os.environ.get("HERMES_TOOLS_NO_AGENT"):
-            pytest.skip("HERMES_TOOLS_NO_AGENT is set")
-        if version not in tried:
-            place.parent.mkdir(parents=True, exist_ok=True)
-            with open(place.with_suffix(".lock"), "w") as lock:  # tests may run side by side
-                fcntl.flock(lock, fcntl.LOCK_EX)
-                done = (place / "bin" / "hermes").exists()
-                tried[version] = "" if done else install_agent(version, place)
-        if tried[version]:
-            pytest.skip(f"the agent's release {version} cannot be installed: {tried[version]}")
-        return place / "bin" / "hermes"
+        name = "HERMES_TOOLS_AGENT_" + "_".join(version.split(".")[:2])
+        given = os.environ.get(name)
+        found = Path(given or Path(sys.prefix) / "agents" / version) / "bin" / "hermes"
+        if not found.exists():
+            pytest.skip(
+                f"{name} is {given}, and no agent is installed there" if given
+                else f"the agent's release {version} is not here; `make agents` installs it"
+            )  # fmt: skip
+        return found
 
     return get
-
-
-def install_agent(version: str, place: Path) -> str:
-    """Make a scratch environment; '' or why it did not work."""
-    partial = place.with_name(place.name + ".part")
-    shutil.rmtree(partial, ignore_errors=True)
-    steps = (
-        [sys.executable, "-m", "venv", str(partial)],
-        [str(partial / "bin" / "python"), "-m", "pip", "install", "--quiet",
-         "--disable-pip-version-check", "--retries", "1", f"hermes-agent=={version}"],
-    )  # fmt: skip
-    try:
-        for step in steps:
-            done = subprocess.run(step, capture_output=True, timeout=300)
-            if done.returncode:
-                return (done.stderr.decode(errors="replace").strip().splitlines() or ["?"])[-1]
-        # Scripts name their interpreter by its path, so the environment is made where it stays.
-        shutil.rmtree(partial)
-        place.parent.mkdir(parents=True, exist_ok=True)
-        for step in steps:
-            step = [word.replace(str(partial), str(place)) for word in step]
-            subprocess.run(step, capture_output=True, timeout=300, check=True)
-    except (OSError, subprocess.SubprocessError) as error:
-        return str(error)
-    return ""
 
 
 @pytest.fixture
