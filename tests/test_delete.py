@@ -209,6 +209,19 @@ def test_b87_b177_routing(run, home) -> None:
     assert json.loads(index.read_text()) == {"_README": "r", "y": {"session_id": "z"}}
 
 
+def test_b87_a_route_of_another_scope_under_the_same_key_stays(run, home) -> None:
+    place = home("v22")
+    path = place / "state.db"
+    ask(path, "INSERT INTO gateway_routing VALUES ('/elsewhere/sessions', ?, ?, 1)",
+        "agent:main:telegram:dm:42", json.dumps({"session_id": AUTH}))  # fmt: skip
+    ask(path, "INSERT INTO gateway_routing VALUES ('/third/sessions', 'k', ?, 1)",
+        json.dumps({"session_id": CHAT}))  # fmt: skip
+    run("delete", "--db", path, CHAT, "--yes", "--live").ok()
+    assert ask(path, "SELECT scope, session_key FROM gateway_routing") == [
+        ("/elsewhere/sessions", "agent:main:telegram:dm:42")
+    ]
+
+
 def test_files_are_that_sessions_alone(run, home) -> None:
     place = home("v22")
     folder = place / "sessions"

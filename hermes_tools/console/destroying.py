@@ -152,7 +152,7 @@ def removed(
             max_lock=max_lock, left=left, hold=HOLD if max_lock is None else min(HOLD, max_lock),
         ):  # fmt: skip
             advance()
-            done = removal.finish(outcome)
+            done = removal.finish(db, outcome)
             if done.more.get("routing_left"):
                 streams.complain(
                     f"session {done.one.id}: the running gateway keeps its route until it is used"

@@ -5,7 +5,6 @@ other tables hold, then children are detached or go along, then the sessions, th
 nobody uses any more. All of a conversation goes in one transaction.
 """
 
-import json
 import os
 import re
 from collections.abc import Callable, Iterable
@@ -14,9 +13,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from hermes_tools.store import inuse
+from hermes_tools.store import inuse, routing
 from hermes_tools.store.batches import Moment, Outcome
-from hermes_tools.store.db import Database, chunks, marks
+from hermes_tools.store.db import Database, chunks, marks, transaction
+from hermes_tools.store.errors import Busy, Damaged
 from hermes_tools.store.exporting import Exporter, quoted
 from hermes_tools.store.lineage import Lineage
 from hermes_tools.store.sessions import Conversation, size
@@ -212,28 +212,16 @@ def unroute(db: Database, home: Path, rows: Iterable[str]) -> tuple[list[str], b
     }
     if not keys or inuse.gateway(home, db) is not None:
         return sorted(keys), not keys
-    for key, entry in list(inuse.table_entries(db)):
-        if entry.get("session_id") in gone:
-            db.execute("DELETE FROM gateway_routing WHERE session_key = ?", (key,))
+    routing.forget(db, gone)
     return sorted(keys), True
 
 
-def unroute_file(home: Path, rows: Iterable[str]) -> None:
+def unroute_file(db: Database, home: Path, rows: Iterable[str]) -> None:
     """The same for sessions/sessions.json, the mirror; everything else in it stays as it is."""
-    gone, path = set(rows), home / "sessions" / "sessions.json"
-    try:
-        loaded = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError):
-        return
-    kept = {
-        key: entry for key, entry in loaded.items()
-        if key.startswith("_") or not isinstance(entry, dict) or entry.get("session_id") not in gone
-    }  # fmt: skip
-    if len(kept) < len(loaded) and inuse.gateway(home) is None:
-        partial = path.with_name(f".sessions_{os.getpid()}.tmp")
-        partial.write_text(json.dumps(kept, indent=2), "utf-8")
-        os.chmod(partial, path.stat().st_mode & 0o777)
-        os.replace(partial, path)
+    # What cannot be written stays: the gateway drops what leads nowhere.
+    with suppress(OSError, Busy, Damaged), transaction(db):
+        if inuse.gateway(home, db) is None:
+            routing.mirror(home, routing.leading(home, rows))
 
 
 DUMP = re.compile(r"\d{8}_\d{6}(?:_\d+)?\.json")
@@ -361,13 +349,12 @@ class Removal:
             "digest": doomed.digest,
         }  # fmt: skip
 
-    def finish(self, outcome: Outcome) -> Outcome:
+    def finish(self, db: Database, outcome: Outcome) -> Outcome:
         """After the commit: routing file and transcript files of what was removed."""
         rows = outcome.more.get("session_ids", [])
         if outcome.action == "deleted":
             if "routing" in outcome.more and "routing_left" not in outcome.more:
-                with suppress(OSError):  # a mirror; the gateway drops what leads nowhere
-                    unroute_file(self.home, rows)
+                unroute_file(db, self.home, rows)
             found = [path for row in rows for path in files(self.home, row)]
             gone = [path for path in found if self.files and _unlink(path)]
             if gone:

@@ -9,7 +9,7 @@ import json
 import os
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -150,6 +150,31 @@ def change(db: Database, home: Path, key: str, data: Mapping[str, Any] | None) -
             "DO UPDATE SET entry_json = excluded.entry_json, updated_at = excluded.updated_at",
             (place, key, json.dumps(data), time.time()),
         )
+
+
+def forget(db: Database, rows: Iterable[str]) -> None:
+    """Drop the table's routes to these sessions, of whatever scope; inside a transaction. Another
+    scope's route under the same key stays. `mirror` must follow, with `leading`.
+    """
+    gone = set(rows)
+    for one in list(_table(db)):
+        if one.session_id in gone:
+            where = "scope = ?" if db.schema.has("gateway_routing", "scope") else "'' = ?"
+            db.execute(
+                f"DELETE FROM gateway_routing WHERE {where} AND session_key = ?",
+                (one.scope, one.key),
+            )
+
+
+def leading(home: Path, rows: Iterable[str]) -> dict[str, None]:
+    """The keys of sessions.json that lead to these sessions, as `mirror` takes them out. Raises
+    Damaged.
+    """
+    gone = set(rows)
+    return {
+        key: None for key, data in load(home).items()
+        if not key.startswith("_") and isinstance(data, dict) and data.get("session_id") in gone
+    }  # fmt: skip
 
 
 def mirror(home: Path, changes: Mapping[str, Mapping[str, Any] | None]) -> None:
