@@ -14,10 +14,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from hermes_tools.console import files
 from hermes_tools.store.db import Database
 from hermes_tools.store.errors import Failed, Missing, Negative
 from hermes_tools.store.exporting import Exporter
+from hermes_tools.store.home import sync_folder
 from hermes_tools.store.verifying import verify
 
 
@@ -88,7 +88,7 @@ def _opened(path: Path, append: bool) -> Iterator[BinaryIO]:
                     os.unlink(path)
             raise
     if not existed:
-        files.sync_folder(path.parent)
+        sync_folder(path.parent)
 
 
 def _ends_a_line(file: BinaryIO) -> bool:

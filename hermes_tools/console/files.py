@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from hermes_tools.store.errors import Missing, Negative
+from hermes_tools.store.home import sync_folder
 
 
 @contextmanager
@@ -41,13 +42,3 @@ def atomic(path: Path, *, replace: bool = True) -> Iterator[BinaryIO]:
         with suppress(OSError):
             os.unlink(name)
         raise
-
-
-def sync_folder(folder: Path) -> None:
-    """Make a rename last through a power cut."""
-    with suppress(OSError):
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)

@@ -15,6 +15,7 @@ from hermes_tools.store.cursor import Change, Position
 from hermes_tools.store.db import Database, reader, snapshot
 from hermes_tools.store.errors import Busy, Damaged, Denied, Missing, Negative
 from hermes_tools.store.exporting import Exporter
+from hermes_tools.store.home import sync_folder
 from hermes_tools.store.lineage import Lineage
 from hermes_tools.store.picking import picked
 from hermes_tools.store.selection import Selection
@@ -33,7 +34,7 @@ def commit(path: Path) -> None:
         os.replace(pending(path), path)
     except FileNotFoundError:
         raise Negative(f"{pending(path)}: no position waits there to be adopted") from None
-    files.sync_folder(path.parent)
+    sync_folder(path.parent)
 
 
 def read(path: Path, db: Database) -> Position:

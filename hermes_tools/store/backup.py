@@ -15,6 +15,7 @@ from typing import Any
 from hermes_tools.store import migration
 from hermes_tools.store.db import Database, code, connect, is_wal, snapshot
 from hermes_tools.store.errors import Busy, Damaged, Missing
+from hermes_tools.store.home import sync_folder
 from hermes_tools.store.inuse import alone, holders, named
 from hermes_tools.store.schema import require_store
 from hermes_tools.store.times import EPOCH_FIRST, EPOCH_LAST
@@ -91,7 +92,7 @@ def save(
             os.replace(name, target)
         else:
             migration.put(name, target)
-        _sync_folder(target.parent)
+        sync_folder(target.parent)
         return found
     finally:
         os.close(handle)
@@ -313,19 +314,10 @@ def replace(path: Path, source: Path) -> list[Path]:
                 os.rename(f"{path}{suffix}", f"{place}{suffix}")
                 moved.append(Path(f"{place}{suffix}"))
         migration.put(name, path)
-        _sync_folder(path.parent)
+        sync_folder(path.parent)
     finally:
         os.close(handle)
         for leftover in (name, f"{name}-wal", f"{name}-shm"):
             with suppress(OSError):
                 os.unlink(leftover)
     return moved
-
-
-def _sync_folder(folder: Path) -> None:
-    with suppress(OSError):
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -94,3 +95,13 @@ def environment(home: Path) -> dict[str, str]:
             value = value.partition(" #")[0].rstrip()
         found[name] = value
     return found
+
+
+def sync_folder(folder: Path) -> None:
+    """Make a rename last through a power cut."""
+    with suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)

@@ -26,7 +26,6 @@ from hermes_tools.store.landing import Landing
 from hermes_tools.store.sessions import Reader
 from hermes_tools.store.staging import Staged, Staging, load, special
 
-CONFLICTS = ("update", "skip", "replace", "new-id", "fail")
 LEFT = ("diverged", "gap", "in_use")
 BATCH = 0.1  # seconds a transaction may take before others get their turn
 HIGHEST_ID = 1 << 53  # an id kept from a file must leave AUTOINCREMENT room above it

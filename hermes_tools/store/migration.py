@@ -13,6 +13,7 @@ from typing import Any
 from hermes_tools.store import schema
 from hermes_tools.store.db import Database, transaction
 from hermes_tools.store.errors import Damaged, Negative, Unsupported
+from hermes_tools.store.home import sync_folder
 
 # By path: importlib.resources would cost every writer 20 ms.
 SCHEMA = Path(__file__).parent.parent / "schema.sql"
@@ -88,6 +89,7 @@ def create(path: Path) -> None:
             db.execute("PRAGMA journal_mode = WAL").fetchone()
         os.fsync(handle)
         put(name, path)
+        sync_folder(path.parent)
     finally:
         os.close(handle)
         for leftover in (name, f"{name}-wal", f"{name}-shm", f"{name}-journal"):

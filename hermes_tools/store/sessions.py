@@ -8,7 +8,7 @@ from itertools import islice
 from typing import Any
 
 from hermes_tools.store import messages
-from hermes_tools.store.db import Database, chunks, marks
+from hermes_tools.store.db import Database, marks
 from hermes_tools.store.errors import Ambiguous, NotFound, Usage
 from hermes_tools.store.lineage import Lineage
 from hermes_tools.store.selection import INTERNAL_SOURCES, Selection, same
@@ -227,9 +227,6 @@ def number(value: Any) -> float | None:
 def whole(value: Any) -> int:
     """A stored count; garbage and NULL count as nothing."""
     return int(value) if isinstance(value, int | float) and value == value else 0
-
-
-ORDERS = ("newest", "oldest", "started", "size")
 
 
 def ordered(db: Database, sort: str) -> Iterator[str]:
@@ -537,14 +534,3 @@ def _newest_titled(db: Database, title: str) -> str | None:
     if not rows:
         return None
     return str(max(rows, key=lambda row: (valid(row[2]) or 0.0, row[0]))[0])
-
-
-def titles_of(db: Database, session_ids: list[str]) -> dict[str, str | None]:
-    """Titles by id, for words to people."""
-    found: dict[str, str | None] = {}
-    for chunk in chunks(session_ids):
-        for row in db.execute(
-            f"SELECT id, title FROM sessions WHERE id IN ({marks(chunk)})", chunk
-        ):
-            found[row[0]] = row[1]
-    return found
