@@ -450,3 +450,26 @@ def test_old_age_is_that_of_the_last_activity(run: Run, tmp_path: Path) -> None:
     found = listed(run, path, "--older-than", "300d")
     assert [one["session_id"] for one in found] == ["asleep"]
     assert stores.columns  # the store is built by the same hands
+
+
+def test_b141_a_file_system_without_locks_or_shared_memory(
+    run: Run, store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SQLite's own VFS without shared memory stands for a mount that has none."""
+    path = store("v22")
+    with closing(sqlite3.connect(path)) as db:
+        assert db.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+    plain = sqlite3.connect
+
+    def bridged(name: Any, **more: Any) -> sqlite3.Connection:
+        return plain(f"{name}&vfs=unix-none" if "state.db?" in str(name) else name, **more)
+
+    monkeypatch.setattr("hermes_tools.store.db.sqlite3.connect", bridged)
+    for argv in (["list"], ["search", "garden"], ["title", CLI, "new"], ["stats"]):
+        result = run(*argv, "--db", path).gave(74)
+        assert not result.stdout and result.stderr.count("\n") == 1, "never a silent nothing"
+        assert str(path) in result.stderr and "file system" in result.stderr
+    change_mode = plain(path)
+    change_mode.execute("PRAGMA journal_mode = DELETE").fetchall()
+    change_mode.close()
+    assert run("list", "--db", path).ok().ids, "reading is tried, and works where it can"

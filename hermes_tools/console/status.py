@@ -53,7 +53,7 @@ OF_CLASS: dict[type[BaseException], Status] = {
 
 OF_SQLITE = {
     3: Status.DENIED, 5: Status.BUSY, 6: Status.BUSY, 8: Status.DENIED, 10: Status.IO,
-    11: Status.DATA, 13: Status.IO, 14: Status.MISSING, 17: Status.BUSY,
+    11: Status.DATA, 13: Status.IO, 14: Status.MISSING, 15: Status.IO, 17: Status.BUSY,
     19: Status.DATA, 20: Status.DATA, 23: Status.DENIED,
     26: Status.DATA,
 }  # fmt: skip

@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import quote
 
 from hermes_tools.store import schema
-from hermes_tools.store.errors import Busy, Damaged, Denied, Missing
+from hermes_tools.store.errors import Busy, Damaged, Denied, Failed, Missing
 
 # What the agent itself uses (store-facts 2.3): a short wait in SQLite, then tries with jitter,
 # so that several writers do not fall into step.
@@ -158,8 +158,13 @@ def first_look(db: Database, path: Path) -> None:
                 ) from error
             if code(error) == 26:
                 raise Damaged(f"{path}: not a database") from error
-            if code(error) not in (10, 14) or attempt == 3:
+            if code(error) not in (10, 14, 15):
                 raise
+            if attempt == 3:
+                raise Failed(
+                    f"{path}: SQLite cannot open, lock or map it ({error}); if this is a network "
+                    "or bridged file system, work on the machine that has the disk"
+                ) from error
             time.sleep(0.05)
 
 
