@@ -12,6 +12,7 @@ from hermes_tools.console.options import Output, Store, option
 from hermes_tools.console.status import Status
 from hermes_tools.console.streams import Record
 from hermes_tools.store import backup, health
+from hermes_tools.store.faults import ERROR, NOTE, SQLITE, WARNING
 
 Quick = Annotated[
     bool, option("--quick", help="Only read: SQLite's quick check, no probe of writes or indexes.")
@@ -21,7 +22,7 @@ FailOn = Annotated[
     option("--fail-on", metavar="error|warning",
            help="What gives status 1, default error. Notes never do."),
 ]  # fmt: skip
-COLOURS = {health.ERROR: 31, health.WARNING: 33, health.NOTE: 2}
+COLOURS = {ERROR: 31, WARNING: 33, NOTE: 2}
 NAGIOS = ("OK", "WARNING", "CRITICAL", "UNKNOWN")
 SHOWN = 3  # faults of one kind that a person sees without -v
 
@@ -52,9 +53,9 @@ def check(
     output.write(
         records(), lambda rows: lines(rows, store, quick), store.quiet
     )  # fmt: skip
-    bad = found.count(health.ERROR)
+    bad = found.count(ERROR)
     if fail_on == "warning":
-        bad += found.count(health.WARNING)
+        bad += found.count(WARNING)
     return Status.NEGATIVE if bad else None
 
 
@@ -70,21 +71,21 @@ def nagios(store: Store, quick: bool) -> None:
         streams.flush()
         raise typer.Exit(3) from None
     number = {word: sum(fault.severity == word for fault in faults)
-              for word in (health.ERROR, health.WARNING, health.NOTE)}  # fmt: skip
-    state = 2 if number[health.ERROR] else 1 if number[health.WARNING] else 0
+              for word in (ERROR, WARNING, NOTE)}  # fmt: skip
+    state = 2 if number[ERROR] else 1 if number[WARNING] else 0
     holds = backup.look(store.path)
     sizes = [one.stat().st_size if one.exists() else 0
              for one in (store.path, store.path.with_name(store.path.name + "-wal"))]  # fmt: skip
     first = next((f"{fault.object}: {fault.detail}" for fault in sorted(
         faults, key=lambda fault: list(COLOURS).index(fault.severity))
-        if fault.severity != health.NOTE), "healthy")  # fmt: skip
+        if fault.severity != NOTE), "healthy")  # fmt: skip
     said = text.line(first).replace("|", "/")
     counts = f"sessions={holds.sessions} messages={holds.messages} " if holds else ""
     line = (
-        f"HERMES {NAGIOS[state]} - {text.count(number[health.ERROR], 'error')}, "
-        f"{text.count(number[health.WARNING], 'warning')}: {said} | {counts}"
-        f"errors={number[health.ERROR]} warnings={number[health.WARNING]} "
-        f"notes={number[health.NOTE]} size={sizes[0]}B wal={sizes[1]}B\n"
+        f"HERMES {NAGIOS[state]} - {text.count(number[ERROR], 'error')}, "
+        f"{text.count(number[WARNING], 'warning')}: {said} | {counts}"
+        f"errors={number[ERROR]} warnings={number[WARNING]} "
+        f"notes={number[NOTE]} size={sizes[0]}B wal={sizes[1]}B\n"
     )
     streams.write(text.encode(line))
     streams.flush()
@@ -112,7 +113,7 @@ def lines(records: Iterable[Record], store: Store, quick: bool) -> Iterator[str]
         text.count(sum(one["severity"] == word for one in found), word) for word in COLOURS
     )
     how = "quick check" if quick else "full check"
-    yield f"{store.path}: {sums} ({how}, SQLite {health.SQLITE})"
+    yield f"{store.path}: {sums} ({how}, SQLite {SQLITE})"
 
 
 main = entry(check)

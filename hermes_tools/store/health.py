@@ -13,49 +13,26 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from hermes_tools.store import backup, migration, schema
+from hermes_tools.store import backup, health_rows, health_words, migration, schema
 from hermes_tools.store.db import Database, begin, code, connect, is_wal
 from hermes_tools.store.errors import Busy, Damaged, Denied
-
-ERROR, WARNING, NOTE = "error", "warning", "note"
+from hermes_tools.store.faults import (
+    ERROR,
+    NOTE,
+    SQLITE,
+    WARNING,
+    Fault,
+    command,
+    guarded,
+    skipped,
+)
 
 MANY_BYTES = 384 << 20  # where users began to see slow inserts and lists
 LOG_BYTES = 64 << 20  # the agent's own journal_size_limit (store-facts 2.3)
 COPY_BYTES = 32 << 20  # indexes of larger stores are checked on a copy, not under a lock
-SQLITE = sqlite3.sqlite_version
 MAGIC = b"SQLite format 3\0"
-
-
-@dataclass(frozen=True)
-class Fault:
-    """One thing that is wrong: the object it is wrong with, what kind of wrong, how bad (error,
-    warning, note), what was seen, and a command line that mends it or looks closer.
-    """
-
-    object: str
-    kind: str
-    severity: str
-    detail: str
-    advice: str | None = None
-    session_id: str | None = None
-    count: int | None = None
-
-    def record(self) -> dict[str, Any]:
-        """The fault record of hermes-session-jsonl(5)."""
-        return {
-            "object": self.object, "kind": self.kind, "severity": self.severity,
-            "detail": self.detail, "advice": self.advice, "session_id": self.session_id,
-            "count": self.count,
-        }  # fmt: skip
-
-
-def command(path: Path, name: str, *words: str) -> str:
-    """A command line on this store, as a shell takes it."""
-    return shlex.join([f"hermes-session-{name}", *words, "--db", str(path)])
 
 
 def check(
@@ -67,8 +44,6 @@ def check(
 
     Raises Missing, Damaged (no store of the agent) and Denied where it could not look at all.
     """
-    from hermes_tools.store import health_rows, health_words
-
     files = list(look_at_files(path))  # said once it is sure that this is a store
     with ExitStack() as stack:
         db, words = open_anyhow(path, timeout)
@@ -121,28 +96,6 @@ def open_anyhow(path: Path, timeout: float) -> tuple[Database | None, str | None
             return None, str(error)
         raise
     return db, words
-
-
-def guarded(thing: str, path: Path, faults: Iterator[Fault]) -> Iterator[Fault]:
-    """Faults of one test; where the test itself runs into damage, that is the fault."""
-    try:
-        yield from faults
-    except sqlite3.DatabaseError as error:
-        if code(error) in (5, 6):
-            raise Busy(f"{path}: locked by another process") from error
-        yield unreadable(thing, path, error)
-
-
-def unreadable(thing: str, path: Path, error: sqlite3.Error) -> Fault:
-    """The fault of a thing that SQLite cannot read."""
-    return Fault(thing, "unreadable", ERROR, f"SQLite {SQLITE}: {error}",
-                 command(path, "repair", "--salvage", "-o", f"{path}.salvaged"))  # fmt: skip
-
-
-def skipped(why: str) -> Fault:
-    """The note of a test that could not be made."""
-    return Fault("database", "probe_skipped", NOTE,
-                 f"indexes and writes were not tried: {why}")  # fmt: skip
 
 
 def look_at_files(path: Path) -> Iterator[Fault]:
@@ -302,8 +255,6 @@ def in_short(faults: list[str]) -> str:
 
 def try_work(db: Database, work: Database) -> Iterator[Fault]:
     """The indexes' own checks and a write of every kind, rolled back."""
-    from hermes_tools.store import health_words
-
     try:
         pages, size = (work.execute(f"PRAGMA {name}").fetchone()[0]
                        for name in ("page_count", "page_size"))  # fmt: skip
@@ -331,8 +282,6 @@ def check_copy(db: Database) -> Iterator[Fault]:
     """The indexes' own checks on a copy: they take a write lock, and on a large store would keep
     the agent from writing for many seconds.
     """
-    from hermes_tools.store import health_words
-
     try:
         with copied(db) as copy:
             yield from guarded("indexes", db.path, health_words.check_themselves(copy))

@@ -10,7 +10,7 @@ from typing import Any
 
 from hermes_tools.store import inuse
 from hermes_tools.store.db import Database
-from hermes_tools.store.health import NOTE, WARNING, Fault, command, guarded
+from hermes_tools.store.faults import NOTE, WARNING, Fault, command, guarded
 from hermes_tools.store.messages import SENTINEL
 from hermes_tools.store.times import EPOCH_FIRST, EPOCH_LAST
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from hermes_tools.store import schema
 from hermes_tools.store.db import Database, begin, code
-from hermes_tools.store.health import ERROR, NOTE, SQLITE, WARNING, Fault, command
+from hermes_tools.store.faults import ERROR, NOTE, SQLITE, WARNING, Fault, command
 from hermes_tools.store.migration import INDEXED
 
 VERBS = ("insert", "delete", "update")

@@ -12,7 +12,7 @@ from typing import Any
 from hermes_tools.store import health, health_rows, health_words, migration, schema
 from hermes_tools.store.db import LOCK_WAIT, Database, connect, marks, transaction
 from hermes_tools.store.errors import Damaged
-from hermes_tools.store.health import Fault
+from hermes_tools.store.faults import Fault, guarded
 from hermes_tools.store.inuse import alone
 
 Advance = Callable[[int], None]
@@ -176,7 +176,7 @@ def words_faults(db: Database) -> list[Fault]:
     faults = list(health_words.look_at_triggers(db))
     for name, create in sorted(db.schema.virtual.items()):
         if name.startswith(schema.WORDS):
-            faults += health.guarded(
+            faults += guarded(
                 f"index {name}", db.path, health_words.look_at_index(db, name, create)
             )
     faults += health_words.check_themselves(db)
