@@ -116,19 +116,19 @@ def test_b136_a_second_writer_beside_it(run, filled: Path, tmp_path: Path) -> No
     assert not any(name.startswith("old") for name in left)
 
 
-def killed(run, filled: Path, tmp_path: Path, runs: int, with_writer: bool = False) -> None:
-    """Kill a prune at a random moment of its run, look at the store, let another finish it."""
+def killed(run, filled: Path, tmp_path: Path, runs: int) -> None:
+    """Kill a prune at a random point of its work, look at the store, let another finish it."""
     chance = random.Random(20261201)
     path = copy(filled, tmp_path / "killed")
     before = stores.condition(path)
-    started = time.monotonic()
-    run.process("prune", "--db", path, "--yes").ok()
-    whole = time.monotonic() - started
     hit = 0
     for _ in range(runs):
         path = copy(filled, tmp_path / "killed")
         child = run.start("prune", "--db", path, "--yes", stdout=subprocess.DEVNULL)
-        time.sleep(chance.uniform(0.1, whole))
+        gone = chance.randrange(SESSIONS)
+        while child.poll() is None and SESSIONS - remaining(path) < gone:
+            time.sleep(0.002)
+        time.sleep(chance.uniform(0, 0.1))
         child.send_signal(signal.SIGKILL)
         child.communicate()
         left = sound(path, before)
@@ -136,6 +136,13 @@ def killed(run, filled: Path, tmp_path: Path, runs: int, with_writer: bool = Fal
         run.process("prune", "--db", path, "--yes").ok()
         assert not any(name.startswith("old") for name in sound(path, before))
     assert hit, "no kill fell into the work"
+
+
+def remaining(path: Path) -> int:
+    """Conversations that are still to go."""
+    with closing(sqlite3.connect(path)) as db:
+        count = "SELECT count(*) FROM sessions WHERE id LIKE 'old%a'"
+        return int(db.execute(count).fetchone()[0])
 
 
 @pytest.mark.slow
@@ -154,11 +161,7 @@ def test_terminated_midway_what_is_done_is_told(run, filled: Path, tmp_path: Pat
     child = run.start("prune", "--db", path, "--yes", bufsize=0)
     assert child.stdout is not None
     deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        with closing(sqlite3.connect(path)) as db:
-            count = "SELECT count(*) FROM sessions WHERE id LIKE 'old%a'"
-            if db.execute(count).fetchone()[0] < SESSIONS:
-                break
+    while time.monotonic() < deadline and remaining(path) == SESSIONS:
         time.sleep(0.01)
     child.terminate()
     told, words = child.communicate(timeout=60)

@@ -1,5 +1,6 @@
 """A bar on a terminal's standard error for work that takes longer than a second."""
 
+import signal
 import sys
 import time
 from collections.abc import Iterator
@@ -29,7 +30,10 @@ def bar(label: str, total: int | None, unit: str = "", quiet: bool = False) -> I
         done += step
         if drawn is None and time.monotonic() - started > 1:
             drawn = _rich(unit)
+            # Its thread must not take a signal that the main thread holds back for a moment.
+            held = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
             drawn.start()
+            signal.pthread_sigmask(signal.SIG_SETMASK, held)
             task = drawn.add_task(label, total=total, completed=done)
         elif drawn is not None and task is not None:
             drawn.update(task, completed=done)
