@@ -71,7 +71,7 @@ def test_b107_every_kind_in_every_string(kind: str, run) -> None:
 @pytest.mark.parametrize(
     ("text", "gone"),
     [
-        ("https://anna:Sommer2026@example.org/x", "Sommer2026"),
+        ("https://user:Sommer2026@example.org/x", "Sommer2026"),
         ("postgres://app:s3cr3t@db/prod", "s3cr3t"),
         ("Authorization: Bearer abcdef123456ghijkl", "abcdef123456ghijkl"),
         ("-H 'authorization: token 0123456789abcdef'", "0123456789abcdef"),
@@ -84,7 +84,7 @@ def test_b107_every_kind_in_every_string(kind: str, run) -> None:
         ("Passwort: Geheim99!", "Geheim99!"),
         ("пароль: секрет123", "секрет123"),
         ("密码：hunter2hunter2", "hunter2hunter2"),
-        ("curl -u anna:Sommer2026 https://example.org", "Sommer2026"),
+        ("curl -u user:Sommer2026 https://example.org", "Sommer2026"),
         ("sshpass -p 'Sommer2026' ssh host", "Sommer2026"),
         (f"https://hooks.slack.com/services/T00000000/B00000000/{W}", W),
         (r"-----BEGIN PRIVATE KEY-----\nMIIabc\n-----END PRIVATE KEY-----", "MIIabc"),
