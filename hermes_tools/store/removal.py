@@ -320,7 +320,10 @@ class Removal:
         if changed(now, doomed):
             reason = "changed"
         elif not self.live:
-            reason = now.use.reason(db, rows, one.last_active)
+            # A turn is leased by the root of its chain, which a segment need not hold.
+            root = now.reader.lineage.root(one.id) if doomed.segment else one.id
+            held = rows if root in rows else [root, *rows]
+            reason = now.use.reason(db, held, one.last_active)
         reason = reason or self.spare(now, doomed)
         if reason is not None:
             return Outcome(one, "skipped", reason, self.told(doomed))
