@@ -1,5 +1,6 @@
 """Prune beside a writer, and killed at any moment: no error, no lost row, nothing half."""
 
+import os
 import random
 import signal
 import sqlite3
@@ -152,7 +153,7 @@ def test_kill_at_random_points(run, filled: Path, tmp_path: Path) -> None:
 
 @pytest.mark.faults
 def test_kill_at_many_random_points(run, filled: Path, tmp_path: Path) -> None:
-    killed(run, filled, tmp_path, 60)
+    killed(run, filled, tmp_path, 10 * int(os.environ.get("FAULTS") or 6))
 
 
 def test_terminated_midway_what_is_done_is_told(run, filled: Path, tmp_path: Path) -> None:
