@@ -1,7 +1,6 @@
 """Files that appear whole or not at all, for their owner's eyes only."""
 
 import os
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -23,6 +22,8 @@ def atomic(path: Path, *, replace: bool = True) -> Iterator[BinaryIO]:
         raise Negative(f"{path}: exists, and is not replaced")
     if not path.parent.is_dir():
         raise Missing(f"{path.parent}: no such folder")
+    import tempfile  # most runs write no file
+
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
         with os.fdopen(handle, "wb", buffering=1 << 20) as file:

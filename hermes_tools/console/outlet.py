@@ -1,7 +1,6 @@
 """Lines of an export on their way: to standard output or into a file, never waiting in a lock."""
 
 import gc
-import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -18,6 +17,8 @@ def steady(db: Database, chunks: Iterable[bytes]) -> Iterator[bytes]:
     if is_wal(db):
         yield from chunks
         return
+    import tempfile  # most runs write no file
+
     with tempfile.SpooledTemporaryFile(max_size=IN_MEMORY) as spool:
         spool.writelines(chunks)
         spool.seek(0)

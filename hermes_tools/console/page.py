@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterable, Iterator
-from html import escape
 
 from hermes_tools.console import text, transcript
 from hermes_tools.console.transcript import Turn
@@ -53,6 +52,13 @@ hr { border: 0; border-top: 1px dashed var(--line); margin: 2rem 0 .5rem; }
 POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 FENCE = re.compile(r"^(`{3,}|~{3,})[^\n`]*\n(.*?)(?:^\1[`~]*[ \t]*$\n?|\Z)", re.M | re.S)
 INLINE = re.compile(r"`([^`\n]+)`|\*\*([^*\n]+)\*\*")
+
+
+def escape(value: str) -> str:
+    """Text as it stands in a page; loaded late, since most of what is shown is no page."""
+    from html import escape as escaped
+
+    return escaped(value)
 
 
 def head(title: str) -> Iterator[str]:
