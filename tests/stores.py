@@ -8,7 +8,10 @@ answer everywhere. `condition` says what a writer must not have spoiled.
 import hashlib
 import json
 import sqlite3
-from contextlib import closing
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -647,3 +650,25 @@ def whole(db: sqlite3.Connection, table: str, create: str) -> bool | None:
     joined, cut = JOINED.replace("ROW", "m"), JOINED_CUT.replace("ROW", "m")
     meant = {row[0]: row[1:] for row in db.execute(f"SELECT id, {joined}, {cut} FROM messages m")}
     return held.keys() == meant.keys() and all(text in meant[id] for id, text in held.items())
+
+
+HOLD = """
+import sqlite3, sys
+db = sqlite3.connect(sys.argv[1])
+db.execute("SELECT count(*) FROM messages").fetchone()
+print("up", flush=True)
+sys.stdin.read()
+"""
+
+
+@contextmanager
+def held(path: Path) -> Iterator[int]:
+    """Another process has the store open for as long as the block lasts; its process id."""
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    try:
+        assert holder.stdout and holder.stdout.readline()
+        yield holder.pid
+    finally:
+        holder.communicate()

@@ -154,19 +154,10 @@ def test_what_fails_changes_nothing(run, store) -> None:
 def test_refused_while_others_hold_it(run, store) -> None:
     path = store("v5")
     before = path.read_bytes()
-    holder = subprocess.Popen(
-        ["python3", "-c", "import sqlite3, sys; db = sqlite3.connect(sys.argv[1]);"
-         "db.execute('SELECT count(*) FROM messages').fetchone(); print('up', flush=True);"
-         "sys.stdin.read()", str(path)],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-    )  # fmt: skip
-    try:
-        assert holder.stdout and holder.stdout.readline()
+    with stores.held(path) as holder:
         result = run.process("migrate", "--db", path, "--timeout", 1).gave(75)
-        assert f"process {holder.pid} " in result.stderr
+        assert f"process {holder} " in result.stderr
         assert path.read_bytes() == before
-    finally:
-        holder.communicate()
 
 
 def test_create(run, tmp_path: Path) -> None:

@@ -233,19 +233,10 @@ def test_usage(run, store, tmp_path: Path) -> None:
 def test_refused_while_others_hold_it_unless_live(name: str, run, store) -> None:
     path = store(name)
     change(path, "UPDATE sessions SET message_count = 99 WHERE rowid = 1")
-    holder = subprocess.Popen(
-        ["python3", "-c", "import sqlite3, sys; db = sqlite3.connect(sys.argv[1]);"
-         "db.execute('SELECT count(*) FROM messages').fetchone(); print('up', flush=True);"
-         "sys.stdin.read()", str(path)],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-    )  # fmt: skip
-    try:
-        assert holder.stdout and holder.stdout.readline()
+    with stores.held(path) as holder:
         result = run.process("repair", "--counters", "--db", path).gave(75)
-        assert f"process {holder.pid} " in result.stderr
+        assert f"process {holder} " in result.stderr
         run.process("repair", "--counters", "--live", "--db", path).ok()
-    finally:
-        holder.communicate()
 
 
 # --- salvage -------------------------------------------------------------------------------------

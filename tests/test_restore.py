@@ -157,19 +157,10 @@ def test_a_damaged_backup_is_refused(run, store, backup: Path) -> None:
 def test_b119_refused_while_somebody_holds_the_store(name, run, store, backup: Path) -> None:
     path = store(name)
     before = path.read_bytes()
-    holder = subprocess.Popen(
-        ["python3", "-c", "import sqlite3, sys; db = sqlite3.connect(sys.argv[1]);"
-         "db.execute('SELECT count(*) FROM messages').fetchone(); print('up', flush=True);"
-         "sys.stdin.read()", str(path)],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-    )  # fmt: skip
-    try:
-        assert holder.stdout and holder.stdout.readline()
+    with stores.held(path) as holder:
         result = run.process("restore", backup, "--db", path, "--yes").gave(75)
-        assert str(holder.pid) in result.stderr
+        assert str(holder) in result.stderr
         assert path.read_bytes() == before
-    finally:
-        holder.communicate()
 
 
 def test_a_running_gateway_stops_it(run, home, backup: Path) -> None:
