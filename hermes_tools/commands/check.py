@@ -1,7 +1,6 @@
 """hermes-session-check: is the store healthy"""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
 import typer
@@ -27,7 +26,6 @@ NAGIOS = ("OK", "WARNING", "CRITICAL", "UNKNOWN")
 SHOWN = 3  # faults of one kind that a person sees without -v
 
 
-@dataclass(repr=False, eq=False)
 class Report(Output):
     """The forms of output, and one for monitors."""
 

@@ -2,11 +2,10 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from itertools import chain
 from pathlib import Path
 from typing import Annotated
 
-from hermes_tools.console import following, outlet, streams, text
+from hermes_tools.console import outlet, streams, text
 from hermes_tools.console.app import entry
 from hermes_tools.console.options import (
     AllProfiles,
@@ -17,7 +16,6 @@ from hermes_tools.console.options import (
     chosen_here,
     option,
 )
-from hermes_tools.store import formats
 from hermes_tools.store.db import snapshot
 from hermes_tools.store.errors import Usage
 from hermes_tools.store.exporting import Exporter
@@ -88,14 +86,20 @@ def export(
     if format not in FORMATS:
         raise Usage(f"-f {format}: not one of {', '.join(FORMATS)} (for people: "
                     "hermes-session-show)")  # fmt: skip
-    if commit is not None:
-        following.commit(commit)
-        return
-    if cursor is not None or follow:
+    if commit is not None or cursor is not None or follow:
+        from hermes_tools.console import following  # a plain export starts without it
+
+        if commit is not None:
+            following.commit(commit)
+            return
         if session or segment or limit or all_profiles or format not in FORMATS[:2]:
             raise Usage("--cursor and --follow go with filters and with -f jsonl or messages only")
         make = following.Maker(live_only, share, stamps(origin, None))
-        increment(store, make, filters.selection(), format, cursor, output, follow)
+        selection = filters.selection()
+        if follow:
+            following.stream(store, make, selection, format, cursor, output)
+        elif cursor is not None:
+            following.increment(store, make, selection, format, cursor, output)
         return
     names = streams.names(session) if session else None
     selection = filters.selection()
@@ -122,41 +126,15 @@ def export(
     outlet.deliver(lines(), output, store.quiet)
 
 
-def increment(
-    store: Store, make: following.Maker, selection: Selection, form: str, cursor: Path | None,
-    output: Path | None, follow: bool,
-) -> None:  # fmt: skip
-    """What is new: once, from a cursor file, or for as long as somebody listens."""
-    if follow:
-        if output is not None:
-            raise Usage("--follow writes to standard output")
-        chunks = following.follow(store.path, store.timeout, make, selection, form, cursor)
-        for chunk in chunks:
-            if not store.quiet:
-                streams.write(chunk)
-                streams.flush()
-        return
-    assert cursor is not None
-    with store.read() as db, snapshot(db):
-        position = following.read(cursor, db)
-        chunks = following.news(make(db), position, selection, form)
-        if output is None or str(output) == "-":
-            outlet.deliver(chunks, None, store.quiet)
-            streams.flush()
-            following.save(position, db, following.pending(cursor))
-        else:
-            first = next(chunks, None)
-            if first is not None:
-                outlet.deliver(chain((first,), chunks), output)
-            following.save(position, db, cursor)
-
-
 def shaped(exporter: Exporter, one: Picked, form: str, selection: Selection) -> Iterator[bytes]:
     """One conversation in the form that is asked for."""
     if form == "jsonl":
         for row in one.members:
             yield from exporter.line(row)
-    elif form == "messages":
+        return
+    from hermes_tools.store import formats  # so does one without them
+
+    if form == "messages":
         yield from formats.flat(exporter, one.members, one.root, within(selection))
     else:
         shape = formats.chat if form == "openai" else formats.trace
@@ -168,7 +146,7 @@ def within(selection: Selection) -> Callable[[float | None], bool]:
     """--after and --before for messages: a message without a time lies in no span of it."""
     after, before = selection.after, selection.before
     if after is None and before is None:
-        return formats.always
+        return lambda time: True
     return lambda time: (
         time is not None and (after is None or time >= after) and (before is None or time < before)
     )

@@ -1,6 +1,5 @@
 """Turns a plain function into a console script: options, signals, messages, exit status."""
 
-import dataclasses
 import gc
 import inspect
 import os
@@ -10,7 +9,7 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from types import FrameType
-from typing import Any, NoReturn, get_type_hints
+from typing import Annotated, Any, NoReturn, get_origin, get_type_hints
 
 import typer
 from typer.core import TyperCommand
@@ -20,6 +19,25 @@ from hermes_tools.console.status import Status, Terminated, status_of
 from hermes_tools.store.errors import StoreError
 
 Command = Callable[..., "Status | None"]
+
+
+class Group:
+    """Options that go together, as one parameter of a command: annotated fields and their
+    defaults. No dataclass: to generate the methods of each would cost every start a hundredth.
+    """
+
+    def __init__(self, **given: Any) -> None:
+        vars(self).update(given)
+        self.check()
+
+    def check(self) -> None:
+        """Raises Usage for values that are none."""
+
+    @classmethod
+    def options(cls) -> dict[str, Any]:
+        """Its fields, those of what it extends first, each with its annotation."""
+        hints = get_type_hints(cls, include_extras=True)
+        return {name: hint for name, hint in hints.items() if get_origin(hint) is Annotated}
 
 
 class Sectioned(TyperCommand):
@@ -44,6 +62,7 @@ def entry(command: Command) -> Callable[[], None]:
     """The `main` of a script made of one function, named after its module."""
     app = _app()
     app.command(cls=Sectioned)(framed(flatten(command)))
+    _loaded()
     return lambda: _run(app, program_of(command))
 
 
@@ -53,7 +72,14 @@ def group(*commands: Command) -> Callable[[], None]:
     app.callback()(_verbs(sys.modules[commands[0].__module__].__doc__ or ""))
     for command in commands:
         app.command(name=command.__name__.strip("_"), cls=Sectioned)(framed(flatten(command)))
+    _loaded()
     return lambda: _run(app, program_of(commands[0]))
+
+
+def _loaded() -> None:
+    """What hermes_tools.commands has turned off while modules load."""
+    gc.freeze()
+    gc.enable()
 
 
 def _app() -> typer.Typer:
@@ -77,29 +103,27 @@ def program_of(command: Command) -> str:
 
 
 def flatten(command: Command) -> Command:
-    """Let typer see the fields of a parameter that is a group of options (a dataclass of
-    Annotated fields), and rebuild the group before the call.
+    """Let typer see the options of a parameter that is a Group, and make the group before the
+    call.
     """
     shown: list[inspect.Parameter] = []
-    groups: dict[str, Any] = {}
+    groups: dict[str, tuple[type[Group], list[str]]] = {}
     for parameter in inspect.signature(command, eval_str=True).parameters.values():
         kind = parameter.annotation
-        if not dataclasses.is_dataclass(kind):
+        if not (isinstance(kind, type) and issubclass(kind, Group)):
             shown.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
             continue
-        groups[parameter.name] = kind
-        hints = get_type_hints(kind, include_extras=True)
+        options = kind.options()
+        groups[parameter.name] = kind, list(options)
         shown.extend(
             inspect.Parameter(
-                field.name, inspect.Parameter.KEYWORD_ONLY,
-                default=field.default, annotation=hints[field.name],
+                name, inspect.Parameter.KEYWORD_ONLY, default=getattr(kind, name), annotation=hint
             )
-            for field in dataclasses.fields(kind) if field.init
-        )  # fmt: skip
+            for name, hint in options.items()
+        )
 
     def call(**values: Any) -> "Status | None":
-        for name, kind in groups.items():
-            fields = [field.name for field in dataclasses.fields(kind) if field.init]
+        for name, (kind, fields) in groups.items():
             values[name] = kind(**{field: values.pop(field) for field in fields})
         return command(**values)
 

@@ -5,15 +5,17 @@ import sqlite3
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 
 import orjson
 
 from hermes_tools.console import files, outlet, streams
+from hermes_tools.console.options import Store
 from hermes_tools.store import cursor, formats
 from hermes_tools.store.cursor import Change, Position
 from hermes_tools.store.db import Database, reader, snapshot
-from hermes_tools.store.errors import Busy, Damaged, Denied, Missing, Negative
+from hermes_tools.store.errors import Busy, Damaged, Denied, Missing, Negative, Usage
 from hermes_tools.store.exporting import Exporter
 from hermes_tools.store.home import sync_folder
 from hermes_tools.store.lineage import Lineage
@@ -35,6 +37,39 @@ def commit(path: Path) -> None:
     except FileNotFoundError:
         raise Negative(f"{pending(path)}: no position waits there to be adopted") from None
     sync_folder(path.parent)
+
+
+def increment(
+    store: Store, make: "Maker", selection: Selection, form: str, saved: Path, output: Path | None
+) -> None:
+    """Write what is new since the run that wrote the cursor file `saved`. Where it was written to
+    a file the position is adopted at once, else it waits for `commit`.
+    """
+    with store.read() as db, snapshot(db):
+        position = read(saved, db)
+        chunks = news(make(db), position, selection, form)
+        if output is None or str(output) == "-":
+            outlet.deliver(chunks, None, store.quiet)
+            streams.flush()
+            save(position, db, pending(saved))
+        else:
+            first = next(chunks, None)
+            if first is not None:
+                outlet.deliver(chain((first,), chunks), output)
+            save(position, db, saved)
+
+
+def stream(
+    store: Store, make: "Maker", selection: Selection, form: str, saved: Path | None,
+    output: Path | None,
+) -> None:  # fmt: skip
+    """Write what is new as it arrives, for as long as somebody listens."""
+    if output is not None:
+        raise Usage("--follow writes to standard output")
+    for chunk in follow(store.path, store.timeout, make, selection, form, saved):
+        if not store.quiet:
+            streams.write(chunk)
+            streams.flush()
 
 
 def read(path: Path, db: Database) -> Position:

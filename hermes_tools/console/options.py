@@ -7,13 +7,13 @@ import sqlite3
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
 import typer
 
 from hermes_tools.console import streams, text
+from hermes_tools.console.app import Group
 from hermes_tools.console.streams import Record
 from hermes_tools.store import home as places
 from hermes_tools.store import schema, times
@@ -64,10 +64,7 @@ AllProfiles = Annotated[
 Inactive = Annotated[bool, option("--inactive", help="Also messages their user has undone.")]
 
 
-# Groups are made without repr and eq: each generated method costs a quarter of a millisecond
-# of every start.
-@dataclass(repr=False, eq=False)
-class Store:
+class Store(Group):
     """The store a command works on, and how it speaks about it."""
 
     db: Annotated[
@@ -96,10 +93,11 @@ class Store:
     ] = False
     version: streams.Version = False
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
+        """Raises Usage; a store that is not there is reported where it is wanted."""
         if not math.isfinite(self.timeout) or self.timeout < 0:
             raise Usage(f"--timeout {self.timeout:g}: not a number of seconds")
-        with suppress(StoreError):  # an unknown profile is reported where the store is wanted
+        with suppress(StoreError):  # an unknown profile
             streams.about(self.path)
 
     @property
@@ -228,7 +226,6 @@ DetachCjk = Annotated[
 ]
 
 
-@dataclass(repr=False, eq=False)
 class Changing(Store):
     """A store whose sessions are changed, not their messages."""
 
@@ -240,7 +237,6 @@ class Changing(Store):
         return self.newer_schema, False
 
 
-@dataclass(repr=False, eq=False)
 class Writing(Changing):
     """A store whose messages are written or removed."""
 
@@ -252,8 +248,7 @@ class Writing(Changing):
         return self.newer_schema, self.detach_cjk
 
 
-@dataclass(repr=False, eq=False)
-class Filters:
+class Filters(Group):
     """Which sessions; the same words in every command that selects."""
 
     source: Annotated[
@@ -399,8 +394,7 @@ def ages(words: list[str] | None) -> tuple[float | None, dict[str, float]]:
 LEFT_ALONE = ("skipped", "refused")
 
 
-@dataclass(repr=False, eq=False)
-class Output:
+class Output(Group):
     """The form of the records on standard output."""
 
     format: Annotated[
@@ -419,7 +413,8 @@ class Output:
 
     formats: ClassVar[tuple[str, ...]] = ("auto", "jsonl", "text", "ids", "tsv")
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
+        """Raises Usage for a form there is not."""
         if self.format not in self.formats:
             raise Usage(f"-f {self.format}: not one of {', '.join(self.formats)}")
 

@@ -50,8 +50,9 @@ hr { border: 0; border-top: 1px dashed var(--line); margin: 2rem 0 .5rem; }
 @media print { details pre { max-height: none; } section { break-inside: avoid-page; } }
 """
 POLICY = "default-src 'none'; style-src 'unsafe-inline'"
-FENCE = re.compile(r"^(`{3,}|~{3,})[^\n`]*\n(.*?)(?:^\1[`~]*[ \t]*$\n?|\Z)", re.M | re.S)
-INLINE = re.compile(r"`([^`\n]+)`|\*\*([^*\n]+)\*\*")
+# Compiled at their first use.
+FENCE = r"(?ms)^(`{3,}|~{3,})[^\n`]*\n(.*?)(?:^\1[`~]*[ \t]*$\n?|\Z)"
+INLINE = r"`([^`\n]+)`|\*\*([^*\n]+)\*\*"
 
 
 def escape(value: str) -> str:
@@ -122,7 +123,7 @@ def details(title: str, words: str, whole: bool) -> str:
 def body(words: str) -> str:
     """Text with its code blocks, `code` and **bold** set as such; all else as it was typed."""
     parts, at = [], 0
-    for found in FENCE.finditer(words):
+    for found in re.finditer(FENCE, words):
         parts.append(paragraph(words[at : found.start()]))
         parts.append(f"<pre><code>{escape(found[2].rstrip(chr(10)))}</code></pre>")
         at = found.end()
@@ -135,8 +136,8 @@ def paragraph(words: str) -> str:
     words = words.strip("\n")
     if not words.strip():
         return ""
-    marked = INLINE.sub(
-        lambda found: f"<code>{found[1]}</code>" if found[1] else f"<b>{found[2]}</b>",
+    marked = re.sub(
+        INLINE, lambda found: f"<code>{found[1]}</code>" if found[1] else f"<b>{found[2]}</b>",
         escape(words),
-    )
+    )  # fmt: skip
     return f"<p>{marked}</p>"

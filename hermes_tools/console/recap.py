@@ -1,9 +1,8 @@
 """The "Previous Conversation" panel: how a conversation ended, at a glance."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from hermes_tools.console import text
 from hermes_tools.store import home, messages
@@ -13,8 +12,7 @@ TITLE = "Previous Conversation"
 NAMES = 4  # tools named in `[6 tool calls: a, b, c, d, …]`
 
 
-@dataclass(frozen=True)
-class Settings:
+class Settings(NamedTuple):
     """What config.yaml says about the panel (store-facts 3.15); lengths in characters."""
 
     exchanges: int = 10
@@ -25,8 +23,7 @@ class Settings:
     minimal: bool = False
 
 
-@dataclass(frozen=True)
-class Entry:
+class Entry(NamedTuple):
     """One thing that was said: by whom, the words, the tools called beside them."""
 
     who: str

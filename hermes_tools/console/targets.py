@@ -1,7 +1,7 @@
 """Which conversations a writing command acts on: named, selected, or named and narrowed."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from hermes_tools.console import options, streams, text
 from hermes_tools.console.options import Filters
@@ -14,8 +14,7 @@ from hermes_tools.store.sessions import Conversation, Reader, conversations, req
 NONE, ALL = Filters(), Selection()
 
 
-@dataclass(frozen=True)
-class Target:
+class Target(NamedTuple):
     """A conversation, the row that was named, and the record that named it, if one did."""
 
     one: Conversation

@@ -20,6 +20,11 @@ ESCAPES = (
 )
 CONTROLS = r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]"
 BREAKS = r"[\t\r\n\x0b\x0c\x85\u2028\u2029]+"
+# Latin letters, dashes, quotes, arrows, boxes, and the marks we draw ourselves.
+NARROW = dict.fromkeys(
+    (*range(0xA1, 0xAD), *range(0xAE, 0x300), *range(0x2010, 0x2028), *range(0x2190, 0x2200),
+     *range(0x2500, 0x25FD), 0x2699), "x",
+)  # fmt: skip
 
 
 _paper = False
@@ -100,9 +105,16 @@ def cell(value: Any) -> str:
     return line(value)
 
 
+def narrow(value: str) -> bool:
+    """Whether every character takes one column and stands for itself. Most text is like that, and
+    to load the tables of all others costs a short run a sixth.
+    """
+    return value.isascii() or value.translate(NARROW).isascii()
+
+
 def columns(value: str) -> int:
     """Display width, as terminals count CJK, emoji and combining marks."""
-    if value.isascii():
+    if narrow(value):
         return len(value)
     from wcwidth import wcswidth
 
@@ -112,7 +124,7 @@ def columns(value: str) -> int:
 
 def graphemes(value: str) -> Iterator[str]:
     """Whole characters as a person sees them: an emoji family or a letter with its accents."""
-    if value.isascii():
+    if narrow(value):
         yield from value
         return
     from wcwidth import iter_graphemes
@@ -121,10 +133,10 @@ def graphemes(value: str) -> Iterator[str]:
 
 
 def cut(value: str, limit: int, mark: str = "…") -> str:
-    """At most `limit` columns, whole characters only, the cut marked."""
+    """At most `limit` columns, whole characters only; `mark`, a column wide, says where."""
     if columns(value) <= limit:
         return value
-    kept, used, room = [], 0, limit - columns(mark)
+    kept, used, room = [], 0, limit - len(mark)
     for letter in graphemes(value):
         used += columns(letter)
         if used > room:
@@ -142,7 +154,7 @@ def wrap(value: str, wide: int) -> list[str]:
     """One line folded into lines of at most `wide` columns, between words where it can be."""
     if columns(value) <= wide and "\t" not in value:
         return [value.rstrip()]
-    if value.isascii():
+    if narrow(value):
         import textwrap
 
         folded = textwrap.wrap(value, wide, break_on_hyphens=False)

@@ -2,9 +2,8 @@
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from hermes_tools.console import text
 from hermes_tools.store import messages, times
@@ -16,8 +15,7 @@ BULLETS = {"user": ("●", 33), "assistant": ("◆", 32)}
 FOLDED = 200  # characters of a tool's answer that its one line may begin with
 
 
-@dataclass(frozen=True)
-class Turn:
+class Turn(NamedTuple):
     """One message as it is shown. `calls`: (tool, arguments); `note`: summary, undone, observed;
     `goes_on`: the session row that begins with it, where a conversation goes on in a new one.
     """
@@ -136,7 +134,7 @@ def as_text(one: Conversation, spoken: Iterable[Turn], whole: bool = False) -> I
             yield ""
             yield text.style(f"── goes on in {text.line(turn.goes_on)} ", 2)
         if turn.role == "tool" and not whole:
-            yield text.style(text.cut(f"  ↳ {folded(turn)}", wide), 2)
+            yield text.style("  ↳ " + text.cut(folded(turn), wide - 4), 2)
             before = "tool"
             continue
         if turn.role != "assistant" or before != "tool" or turn.goes_on or turn.words:
@@ -146,8 +144,8 @@ def as_text(one: Conversation, spoken: Iterable[Turn], whole: bool = False) -> I
             for piece in text.wrap(line, wide) if folds else (line,):
                 yield text.style(piece, 2) if turn.note or turn.role == "system" else piece
         for name, arguments in turn.calls:
-            shown = f"  ⚙ {name} {text.line(arguments)}".rstrip()
-            yield text.style(text.cut(shown, wide), 36)
+            shown = f"{name} {text.line(arguments)}".rstrip()
+            yield text.style("  ⚙ " + text.cut(shown, wide - 4), 36)
         before = turn.role
 
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from hermes_tools.store import inuse
 from hermes_tools.store.db import Database, is_wal, transaction
@@ -38,8 +38,7 @@ def pause_after(held: float) -> float:
     return STEPS[-1] + MARGIN
 
 
-@dataclass(frozen=True)
-class Moment:
+class Moment(NamedTuple):
     """What is true inside one transaction: what is in use, and the sessions as they are now."""
 
     use: inuse.Use
@@ -51,7 +50,7 @@ def moment(db: Database, home: Path | None) -> Moment:
     return Moment(inuse.look(db, home), Reader(db))
 
 
-@dataclass(frozen=True)
+@dataclass(repr=False, eq=False)
 class Outcome:
     """What was done with a conversation (`action`), or why not (`reason`); `more` goes into its
     record.

@@ -8,10 +8,9 @@ Memory does not grow with the length of a session. Every cell comes back at impo
 see Cells for how.
 """
 
-import hashlib
 import json
 import sqlite3
-from base64 import b64encode
+from binascii import b2a_base64
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from itertools import chain
@@ -110,19 +109,22 @@ class Cells:
         raw: dict[str, str] = {}
         for (name, value), cell in zip(self.records([row])[0].items(), row, strict=False):
             if isinstance(cell, bytes):
-                record[name], raw[name] = None, b64encode(cell).decode()
+                record[name], raw[name] = None, base64(cell)
             elif isinstance(cell, float) and cell in INFINITE:
                 record[name], raw[name] = None, str(cell)
             elif not sound(cell):
                 stored = cell.encode("utf-8", "surrogateescape")
-                record[name], raw[name] = stored.decode("utf-8", "replace"), (
-                    b64encode(stored).decode()
-                )
+                record[name], raw[name] = stored.decode("utf-8", "replace"), base64(stored)
             elif isinstance(value, dict | list) and not dumpable(value):
                 record[name] = cell  # nested too deep
             else:
                 record[name] = value
         return {**record, "_raw": raw} if raw else record
+
+
+def base64(cell: bytes) -> str:
+    """Bytes as JSON can hold them."""
+    return b2a_base64(cell, newline=False).decode()
 
 
 def encoder() -> Callable[[Any], str]:
@@ -366,6 +368,8 @@ class Exporter:
         cells that are NULL or a default; a text stored by its hash counts as that text. So the
         same conversation has the same digest in stores of different releases.
         """
+        import hashlib  # no export needs it
+
         told = hashlib.sha256()
         for session_id in session_ids:
             row = self.session(session_id)

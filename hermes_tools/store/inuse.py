@@ -7,9 +7,8 @@ import sqlite3
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from hermes_tools.store import messages
 from hermes_tools.store.db import Database, chunks, code, connect, marks
@@ -30,8 +29,7 @@ REASONS = {
 }
 
 
-@dataclass(frozen=True)
-class Use:
+class Use(NamedTuple):
     """What is in use in a store at one moment; see `look`.
 
     leased: session id → compression or turn (live rows of compression_locks and

@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
-from hermes_tools.store import exporting
 from hermes_tools.store.db import Database
 from hermes_tools.store.selection import Selection
 from hermes_tools.store.sessions import EXACT, Conversation, Reader, conversations, first, sizes
@@ -84,6 +83,8 @@ class Listing:
         """The same with `digest`: of the whole conversation, delegates included; of a single row
         (with `depth`, or a segment) that row's own.
         """
+        from hermes_tools.store import exporting  # a plain list needs no hash
+
         for one in found:
             whole = one.rows == self.lineage.chain(one.id) and "depth" not in one.extra
             rows = self.lineage.members(one.id) if whole else one.rows

@@ -1,8 +1,7 @@
 """What an export holds, and in which order: conversations, oldest first, with their delegates."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from hermes_tools.store.db import Database
 from hermes_tools.store.lineage import Lineage
@@ -10,8 +9,7 @@ from hermes_tools.store.selection import Selection
 from hermes_tools.store.sessions import Reader
 
 
-@dataclass(frozen=True)
-class Picked:
+class Picked(NamedTuple):
     """One conversation: its rows (chain, then delegates), and the chains among them."""
 
     root: Any

@@ -7,7 +7,7 @@ that an index changes the speed of an answer and never the answer.
 import re
 import unicodedata
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from hermes_tools.store.errors import Usage
 
@@ -30,7 +30,8 @@ LATIN = (
 )  # fmt: skip
 # A typed question ends in these; its last word is meant without.
 CLOSING = ",;!?"
-COMPOUND = re.compile(r"[0-9A-Za-z][_.\-]+(?=[0-9A-Za-z])")
+# Patterns are compiled at their first use.
+COMPOUND = r"[0-9A-Za-z][_.\-]+(?=[0-9A-Za-z])"
 
 
 # What a typewriter has one key for; models write the printer's forms.
@@ -51,7 +52,7 @@ class _Fold(dict[int, str]):
 
 FOLD = _Fold()
 # The letters that may change beyond their case: the others of a text are left to str.lower.
-FOLDED = re.compile(
+FOLDED = (
     "[‘’ʼ‐‑\u00e0-\u00ff\u0101-\u0233\u0300-\u0331\u0340-\u0345\u0374-\u037e\u0385-\u0390\u03ac-\u03b0"
     "\u03c2\u03ca-\u03d4\u0439\u0450-\u045e\u0476\u0477\u04c2-\u04f9\u1e00-\u1fff]"
 )
@@ -84,15 +85,14 @@ def composed(text: str) -> str:
 def fold(text: str) -> str:
     """Composed text without case and accents: `ЁЖ` → `еж`, `Café` → `cafe`."""
     lower = text.lower()
-    return lower if lower.isascii() else FOLDED.sub(_folded, lower)
+    return lower if lower.isascii() else re.sub(FOLDED, _folded, lower)
 
 
 def _folded(found: re.Match[str]) -> str:
     return FOLD[ord(found[0])]
 
 
-@dataclass(frozen=True)
-class Term:
+class Term(NamedTuple):
     """One thing to be found. `text` is folded, its inner gaps single spaces; `typed` as typed.
 
     word: it must begin and end where a word does (terms whose letters are all ASCII); otherwise it
@@ -155,16 +155,14 @@ class Term:
         return re.findall(r"[0-9a-z]+", self.text)
 
 
-@dataclass(repr=False, eq=False)
-class And:
+class And(NamedTuple):
     """All of `wanted` in one message, and none of `unwanted`."""
 
     wanted: "tuple[Node, ...]"
     unwanted: "tuple[Node, ...]" = ()
 
 
-@dataclass(repr=False, eq=False)
-class Or:
+class Or(NamedTuple):
     """Any of them."""
 
     any: "tuple[Node, ...]"
@@ -248,7 +246,7 @@ def make(typed: str, phrase: bool = False) -> Term | None:
     plain = any(letter.isalnum() for letter in text) and all(
         letter.isascii() for letter in text if letter.isalnum()
     )
-    compound = not phrase and plain and COMPOUND.search(text) is not None
+    compound = not phrase and plain and re.search(COMPOUND, text) is not None
     if not folded:
         return None
     return Term(folded, typed.strip(), plain, prefix or compound, phrase)

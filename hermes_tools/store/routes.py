@@ -20,7 +20,7 @@ import heapq
 import re
 import sqlite3
 import unicodedata
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice, product, zip_longest
 from typing import Any
 
@@ -71,6 +71,7 @@ class Routes:
         self.why = scan or unusable(db)
         self._sentinels: list[int] | None = None
         self._accents: list[str] | None = None
+        self._marked: frozenset[str] | None = None
         if self.why is None:
             self._learn()
 
@@ -110,6 +111,8 @@ class Routes:
         """(ids from an index, None where none can tell; ids that it may lack)."""
         if isinstance(node, Term):
             return self._word(node) if node.word else self._substring(node)
+        if isinstance(node, And) and all(isinstance(one, Term) and one.word for one in node.wanted):
+            return self._words([one for one in node.wanted if isinstance(one, Term)])
         parts = [self._routes(one) for one in (node.any if isinstance(node, Or) else node.wanted)]
         known = [(index, rest) for index, rest in parts if index is not None]
         if isinstance(node, Or):
@@ -127,19 +130,30 @@ class Routes:
 
     # --- words
 
+    def _words(self, wanted: list[Term]) -> tuple[Steps | None, list[Steps]]:
+        """All of some words: from one alone that stands in few messages, else from the index in
+        one question.
+        """
+        queries = [word_query(term) for term in wanted]
+        for term, query in zip(wanted, queries, strict=True):
+            if len(wanted) == 1 or not self._at_least(FEW, schema.WORDS, query):
+                return self._word(term)
+        # Whoever is not in all of them is, for one of them, among the rest.
+        rest = [steps for term in wanted for steps in self._word(term)[1]]
+        return self._match(schema.WORDS, " AND ".join(f"({query})" for query in queries)), rest
+
     def _word(self, term: Term) -> tuple[Steps | None, list[Steps]]:
         words = word_query(term)
-        trigrams = inside_query(term)
-        beside = self._beside(term) if self._common(term) else None
+        trigrams = inside_query(term, self._marked_letters())
+        frequent = self._at_least(JUDGED, schema.WORDS, words)
+        beside = self._beside(term) if not frequent and self._common(term) else None
         # A trigram query for the word itself sees it in tool calls, whatever stands before it.
         seen = self.trigram_has_calls and beside is None and trigrams is not None
         rest = [self._escaped_glue(term, seen), self._escaped_accents(term)]
         if beside is not None:
             rest.append(beside)
         elif trigrams is not None:
-            rest.append(
-                difference(self._match(schema.TRIGRAM, trigrams), self._match(schema.WORDS, words))
-            )
+            rest.append(self._beyond(words, trigrams, frequent))
         if trigrams is None and beside is None:
             rest.append(self._scan(glued(term)))
         else:
@@ -149,12 +163,9 @@ class Routes:
         return self._match(schema.WORDS, words), rest
 
     def _common(self, term: Term) -> bool:
-        """Whether the letters of a word stand in many messages, and the word itself in few."""
+        """Whether the letters of a word stand in many messages."""
         text = max(term.text.split(" "), key=len)
         if len(text) < 2 or not text.isalnum():
-            return False
-
-        if self._at_least(JUDGED, schema.WORDS, word_query(term)):
             return False
         return len(text) == 2 or self._at_least(MANY, schema.TRIGRAM, quoted(text))
 
@@ -170,9 +181,27 @@ class Routes:
             return None
         phrases = [letter + first for letter in letters] if WORDISH[first[0]] else []
         phrases += [last + letter for letter in letters] if WORDISH[last[-1]] else []
-        accents = accented(max(term.text.split(" "), key=len))
+        accents = accented(max(term.text.split(" "), key=len), self._marked_letters())
         phrases += accents
         return self._match(schema.TRIGRAM, any_of(phrases)) if phrases else iter(())
+
+    def _marked_letters(self) -> frozenset[str]:
+        """The letters of ACCENTED beyond ASCII that stand in this store at all: of over a hundred
+        accents a word might have, few do. Each is the start of some trigram, if the index is
+        inline; else all of them.
+        """
+        if self._marked is None:
+            every = frozenset("".join(ACCENTED.values())) - ACCENTED.keys()
+            found: set[str] = set()
+            for low, high in MARKED if self.inline else ():
+                while rows := self._vocabulary(
+                    schema.TRIGRAM, "row",
+                    "SELECT term FROM temp.{} WHERE term >= ? AND term < ? LIMIT 1", (low, high),
+                ):  # fmt: skip
+                    found.add(rows[0][0][0])
+                    low = chr(ord(rows[0][0][0]) + 1)
+            self._marked = every & found if self.inline else every
+        return self._marked
 
     def _letters(self) -> list[str] | None:
         """What may stand beside a word and not end it for the word index: letters of scripts that
@@ -348,6 +377,31 @@ class Routes:
         except sqlite3.DatabaseError as error:
             raise broken(error) from error
 
+    def _beyond(self, words: str, trigrams: str, frequent: bool) -> Steps:
+        """Ids that the trigram index names and the word index does not, the newest first. They are
+        few among many: SQLite compares. Of a frequent word the newest messages are nearly always
+        enough; its ids are compared a window at a time, each wider than the last.
+        """
+        low, top = self.db.execute(
+            "SELECT (SELECT min(id) FROM messages), (SELECT max(id) FROM messages)"
+        ).fetchone()
+        width = WINDOW // 4 if frequent else (top or 0) - (low or 0)
+        while top is not None and top >= low:
+            span = max(low, top - width), top
+            try:
+                found = self.db.execute(
+                    f"SELECT rowid FROM {schema.TRIGRAM} WHERE {schema.TRIGRAM} MATCH ? AND rowid "
+                    f"BETWEEN ? AND ? EXCEPT SELECT rowid FROM {schema.WORDS} WHERE {schema.WORDS} "
+                    "MATCH ? AND rowid BETWEEN ? AND ? ORDER BY 1 DESC",
+                    (trigrams, *span, words, *span),
+                ).fetchall()
+            except sqlite3.DatabaseError as error:
+                raise broken(error) from error
+            for row in found:
+                yield row[0], True
+            yield span[0], False
+            top, width = span[0] - 1, width * 3
+
     def _at_least(self, number: int, table: str, query: str) -> bool:
         """Whether an index names so many messages; counted no further."""
         try:
@@ -517,10 +571,10 @@ def trigram_query(term: Term) -> str | None:
     return " AND ".join(needs[:8]) or None
 
 
-def inside_query(term: Term) -> str | None:
+def inside_query(term: Term, marked: frozenset[str]) -> str | None:
     """Messages with a word inside another, or with an accent on one of its letters that the word
     index keeps (two marks on one letter, or a neighbour of another script); None for fewer than
-    three letters.
+    three letters. marked: the accented letters there are.
     """
     pieces = term.text[:LONG].split(" ")
     if max(map(len, pieces)) < 3:
@@ -529,7 +583,7 @@ def inside_query(term: Term) -> str | None:
         (gap,) * (len(pieces) - 1) for gap in GAPS
     )  # fmt: skip
     whole = ["".join(interleaved(pieces, gap)) for gap in gaps]
-    return any_of([*dict.fromkeys(whole), *accented(max(pieces, key=len))])
+    return any_of([*dict.fromkeys(whole), *accented(max(pieces, key=len), marked)])
 
 
 def interleaved(pieces: list[str], gaps: Iterable[str]) -> Iterator[str]:
@@ -539,14 +593,14 @@ def interleaved(pieces: list[str], gaps: Iterable[str]) -> Iterator[str]:
         yield gap
 
 
-def accented(piece: str) -> list[str]:
+def accented(piece: str, marked: frozenset[str]) -> list[str]:
     """Three letters each of a word, with an accent on one of them."""
     phrases: dict[str, None] = {}
     for at in (*range(0, len(piece) - 2, 3), len(piece) - 3) if len(piece) > 2 else ():
         window = piece[at : at + 3]
         for number, letter in enumerate(window):
             for other in variants(letter):
-                if other != letter:
+                if other in marked:
                     phrases[window[:number] + other + window[number + 1 :]] = None
     return list(phrases)
 
@@ -634,12 +688,35 @@ def _joined(word: str, conditions: list[Condition]) -> Condition:
 # --- letters
 
 
-_VARIANTS: dict[str, list[str]] = {}
+# What `accents` works out for ASCII, at hand for the many searches that ask for nothing else.
+ACCENTED = {
+    "'": "'ʼ‘’", "-": "-‐‑", "a": "aàáâãäåāăąǎǟǡǻȁȃȧḁạảấầẩẫậắằẳẵặ", "b": "bḃḅḇ", "c": "cçćĉċčḉ",
+    "d": "dďḋḍḏḑḓ", "e": "eèéêëēĕėęěȅȇȩḕḗḙḛḝẹẻẽếềểễệ", "f": "fḟ", "g": "gĝğġģǧǵḡ",
+    "h": "hĥȟḣḥḧḩḫẖ", "i": "iìíîïĩīĭįİǐȉȋḭḯỉị", "j": "jĵǰ", "k": "kķǩḱḳḵ", "l": "lĺļľḷḹḻḽ",
+    "m": "mḿṁṃ", "n": "nñńņňǹṅṇṉṋ", "o": "oòóôõöōŏőơǒǫǭȍȏȫȭȯȱṍṏṑṓọỏốồổỗộớờởỡợ", "p": "pṕṗ",
+    "r": "rŕŗřȑȓṙṛṝṟ", "s": "sśŝşšșṡṣṥṧṩ", "t": "tţťțṫṭṯṱẗ",
+    "u": "uùúûüũūŭůűųưǔǖǘǚǜȕȗṳṵṷṹṻụủứừửữự", "v": "vṽṿ", "w": "wŵẁẃẅẇẉẘ", "x": "xẋẍ",
+    "y": "yýÿŷȳẏẙỳỵỷỹ", "z": "zźżžẑẓẕ",
+}  # fmt: skip
+# Where its letters stand in Unicode.
+MARKED = (("\x80", "\u0300"), ("\u1e00", "\u1f00"), ("\u2010", "\u2020"))
+_ACCENTS: dict[str, str] = {}
 
 
-def variants(letter: str) -> list[str]:
+def variants(letter: str) -> Sequence[str]:
     """Every letter that folds to this one, in lower case where the trigram index knows the case."""
-    if not _VARIANTS:
+    if letter.isascii():
+        return ACCENTED.get(letter, letter)
+    if letter < "\u2e80" and letter in accents():  # all younger scripts are without
+        return accents()[letter]
+    upper = letter.upper()
+    both = len(upper) == 1 and upper != letter and FOLD[ord(upper)] == letter
+    return letter + upper if both else letter
+
+
+def accents() -> dict[str, str]:
+    """Letter → those that fold to it, by Unicode's own data, for blocks with case and accents."""
+    if not _ACCENTS:
         found: dict[str, dict[str, None]] = {}
         for block in ((0x27, 0x180), (0x180, 0x250), (0x250, 0x530), (0x1E00, 0x2000),
                       (0x2010, 0x2020), (0x1C80, 0x1CC0)):  # fmt: skip
@@ -647,12 +724,8 @@ def variants(letter: str) -> list[str]:
                 lower = chr(number).lower()
                 one = lower if len(lower) == 1 else chr(number)
                 found.setdefault(FOLD[number], {}).setdefault(one)
-        _VARIANTS.update({key: list(values) for key, values in found.items() if key})
-    if letter in _VARIANTS:
-        return _VARIANTS[letter]
-    upper = letter.upper()
-    both = len(upper) == 1 and upper != letter and FOLD[ord(upper)] == letter
-    return [letter, upper] if both else [letter]
+        _ACCENTS.update({key: "".join(values) for key, values in found.items() if key})
+    return _ACCENTS
 
 
 def escapes(text: str) -> list[str]:
@@ -684,18 +757,6 @@ def chain(head: list[Step], tail: Steps) -> Steps:
     """Steps that were taken already, and the rest."""
     yield from head
     yield from tail
-
-
-def difference(these: Steps, those: Steps) -> Steps:
-    """Steps of one that are not in the other, and markers between; both newest first."""
-    other = next(those, None)
-    for number, step in enumerate(these):
-        while other is not None and other > step:
-            other = next(those, None)
-        if step != other:
-            yield step
-        elif number % 64 == 0:
-            yield step[0], False
 
 
 def intersection(all_: list[Steps]) -> Steps:

@@ -3,8 +3,8 @@
 import math
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -68,8 +68,7 @@ class Hit:
         return float("-inf") if found is None else found
 
 
-@dataclass(repr=False, eq=False)
-class Found:
+class Found(NamedTuple):
     """What a search brought. total: conversations (or messages) found, None when it stopped early
     with more to come; why: the reason that an index could not be asked.
     """
@@ -84,15 +83,14 @@ class Found:
         return self.total is None or self.total > len(self.hits)
 
 
-@dataclass(repr=False, eq=False)
-class Asked:
+class Asked(NamedTuple):
     """A search: the plan (or `raw` FTS5), who may answer, how many, in which order.
 
     limit 0 is all; `each` counts messages instead of conversations; not_in is a lineage root.
     """
 
     plan: Node | None
-    selection: Selection = field(default_factory=Selection)
+    selection: Selection = Selection()
     roles: tuple[str, ...] = ROLES
     sort: str = "relevance"
     limit: int = 10

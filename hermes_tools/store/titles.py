@@ -6,8 +6,7 @@ import time
 import unicodedata
 from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from hermes_tools.store import inuse, messages
 from hermes_tools.store.db import Database, transaction
@@ -18,35 +17,35 @@ from hermes_tools.store.sessions import Conversation, Reader, escaped, numbered
 LIMIT = 100  # characters (code points, as the agent counts them)
 EXCERPT = 500  # characters of each side of the first exchange
 
+# Patterns are compiled at their first use: whoever only reads titles needs none of them.
 # A terminal sequence goes as a whole: without its first byte the rest would stay as text.
-SEQUENCES = re.compile(
-    r"\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?|\x1b[PX^_].*?(?:\x1b\\|$)|(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"
-    r"|\x1b[ -/]*[0-~]?|^\s*\][012];",
-    re.S,
+SEQUENCES = (
+    r"(?s)\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?|\x1b[PX^_].*?(?:\x1b\\|$)"
+    r"|(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]|\x1b[ -/]*[0-~]?|^\s*\][012];"
 )
 # One of these between two words held them apart, so it becomes a space.
-SPACING = re.compile(r"[\t\n\v\f\r\x85\u2028\u2029\u200b\ufeff]")
+SPACING = r"[\t\n\v\f\r\x85\u2028\u2029\u200b\ufeff]"
 # Controls, marks that turn the direction of text, and invisible ones that carry nothing.
-UNSEEN = re.compile(
+UNSEEN = (
     r"[\x00-\x1f\x7f-\x9f\u061c\u200c\u200e\u200f\u202a-\u202e\u2060-\u206f\ufff9-\ufffc]"
 )
 # A joiner holds an emoji together; anywhere else it only makes two equal titles differ.
 PICTURE = "[\u00a9\u00ae\u203c-\u3299\U0001f000-\U0001faff]"
-JOINERS = re.compile(
+JOINERS = (
     rf"(?<!{PICTURE})(?<!{PICTURE}[\ufe0f\U0001f3fb-\U0001f3ff])\u200d|\u200d(?!{PICTURE})"
 )
 # Tags spell the flags of Scotland and the like; elsewhere they hide text.
-TAGS = re.compile("(\U0001f3f4[\U000e0020-\U000e007f]+)|[\U000e0000-\U000e007f]")
-SURROGATES = re.compile("[\ud800-\udfff]")
+TAGS = "(\U0001f3f4[\U000e0020-\U000e007f]+)|[\U000e0000-\U000e007f]"
+SURROGATES = "[\ud800-\udfff]"
 
 
 def clean(text: str) -> str:
     """A title as it may be stored: one line, no controls, no terminal sequences, no direction
     overrides, single spaces; '' if nothing visible is left. Emoji and accents stay whole.
     """
-    text = SURROGATES.sub("\ufffd", SEQUENCES.sub("", text))
-    text = UNSEEN.sub("", SPACING.sub(" ", text))
-    text = TAGS.sub(lambda found: found[1] or "", JOINERS.sub("", text))
+    text = re.sub(SURROGATES, "\ufffd", re.sub(SEQUENCES, "", text))
+    text = re.sub(UNSEEN, "", re.sub(SPACING, " ", text))
+    text = re.sub(TAGS, lambda found: found[1] or "", re.sub(JOINERS, "", text))
     text = " ".join(text.split())
     return text if any(map(_visible, text)) else ""
 
@@ -111,8 +110,7 @@ def holder(db: Database, title: str, besides: str | None = None) -> Any:
     ).fetchone()
 
 
-@dataclass(frozen=True)
-class Change:
+class Change(NamedTuple):
     """What became of a title: the row's id, its title now and before, the ancestor that gave it
     up, and whether anything was written.
     """
@@ -189,8 +187,7 @@ def _write(db: Database, session_id: str, title: str | None, source: str) -> Non
         raise Negative(f"title {title!r}: refused by the store: {error}") from error
 
 
-@dataclass(frozen=True)
-class Wish:
+class Wish(NamedTuple):
     """A title somebody wants for a session: already checked, None to take it away. With `expect`
     it is granted only while that is the title. `by` is user, or llm for a program's.
     """

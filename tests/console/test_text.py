@@ -4,6 +4,7 @@ import time
 from datetime import datetime
 
 import pytest
+import wcwidth
 
 from hermes_tools.console import text
 
@@ -39,6 +40,12 @@ def test_line_is_one_line() -> None:
 )
 def test_columns(value: str, wide: int) -> None:
     assert text.columns(value) == wide
+
+
+def test_what_is_narrow_without_a_table_is_so_by_the_table() -> None:
+    assert {chr(number) for number in text.NARROW if wcwidth.wcwidth(chr(number)) != 1} == set()
+    assert text.columns("⚙ née … “x”") == 11
+    assert not text.narrow("e\u0301") and not text.narrow("⚙\ufe0f")
 
 
 CUT = ["日本語の題名です", "x" * 30, FAMILY * 9, "e\u0301" * 30, "a日" * 9]

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import stores
 
-from hermes_tools.store import db, query, search
+from hermes_tools.store import db, query, routes, search
 from hermes_tools.store.errors import Usage
 from hermes_tools.store.routes import Routes
 from hermes_tools.store.selection import Selection
@@ -172,8 +172,15 @@ def found(
         return search.Searcher(con, asked).find()
 
 
+@pytest.mark.parametrize("big", [False, True], ids=["", "as in a big store"])
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_every_route_leads_to_the_same_messages(layout: str, filled: Any) -> None:
+def test_every_route_leads_to_the_same_messages(
+    layout: str, big: bool, filled: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if big:  # every word is frequent, and the newest messages are looked at first
+        for name in ("JUDGED", "MANY", "FEW"):
+            monkeypatch.setattr(routes, name, 1)
+        monkeypatch.setattr(routes, "WINDOW", 12)
     path, ids = filled(layout)
     names = {id_: name for name, id_ in ids.items()}
     wrong = {}
@@ -193,6 +200,15 @@ def test_an_index_is_asked_where_it_can_answer(layout: str, filled: Any) -> None
     with db.reader(path) as con:
         why = Routes(con).why
     assert (why is None) == (layout not in ("nofts", "head-stale")), why
+
+
+def test_accents_at_hand_are_those_of_unicode() -> None:
+    letters = map(chr, range(0x20, 0x7F))
+    assert {one: routes.variants(one) for one in letters if routes.variants(one) != one} == {
+        one: all_ for one, all_ in routes.accents().items() if one.isascii() and all_ != one
+    }
+    beyond = set("".join(routes.ACCENTED.values())) - routes.ACCENTED.keys()
+    assert all(any(low <= one < high for low, high in routes.MARKED) for one in beyond)
 
 
 def damage(path: Path, *statements: str) -> None:
