@@ -113,6 +113,8 @@ def export(
             )  # fmt: skip
             with snapshot(db):
                 ids = chosen_here(db, names, profile, left) if names is not None else None
+                if names is None and not selection.narrow():
+                    exporter.survey()
                 limits = replace(selection, after=None, before=None) if timed else selection
                 for one in picked(db, limits, ids, segment=segment, limit=limit or 0):
                     yield from outlet.steady(db, shaped(exporter, one, format, selection))

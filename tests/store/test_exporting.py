@@ -4,15 +4,19 @@ import io
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import orjson
 import pytest
 import stores
+from hypothesis import given
+from hypothesis import strategies as st
 
 from hermes_tools.console import archive
-from hermes_tools.store import parsing
+from hermes_tools.store import exporting, parsing
 from hermes_tools.store.db import reader, writer
 from hermes_tools.store.errors import Failed, Negative, NotFound
-from hermes_tools.store.exporting import Exporter, digest, export_conversation, export_session
+from hermes_tools.store.exporting import Exporter, digest
 from hermes_tools.store.lineage import Lineage
 from hermes_tools.store.verifying import verify
 
@@ -41,7 +45,7 @@ def test_every_row_is_read_back(
 
 def test_the_keys_of_a_record_stand_in_their_order(store: Store) -> None:
     with reader(store("v22")) as db:
-        line = b"".join(export_session(db, TIP))
+        line = b"".join(Exporter(db).line(TIP))
     record = json.loads(line)
     assert list(record)[:8] == ["id", "source", "user_id", "model", "model_config",
                                 "system_prompt", "parent_session_id", "started_at"]  # fmt: skip
@@ -53,16 +57,17 @@ def test_the_keys_of_a_record_stand_in_their_order(store: Store) -> None:
     assert line.count(b"\n") == 1 and line.endswith(b"\n")
 
 
-def test_a_conversation_is_its_chain_then_its_delegates(store: Store) -> None:
-    with reader(store("v22")) as db:
-        lines = b"".join(export_conversation(db, TIP)).splitlines()
+def test_a_conversation_is_its_chain_then_its_delegates(store: Store, run) -> None:
+    path = store("v22")
+    lines = run("export", "--db", path, TIP).stdout.splitlines()
+    with reader(path) as db:
         assert [json.loads(line)["id"] for line in lines] == Lineage(db).members(TIP)
-        assert len(lines) >= 3
+    assert len(lines) >= 3
 
 
 def test_an_unknown_session_is_named(store: Store) -> None:
     with reader(store("v11")) as db, pytest.raises(NotFound, match="session nobody"):
-        b"".join(export_session(db, "nobody"))
+        b"".join(Exporter(db).line("nobody"))
 
 
 def test_the_same_conversation_has_the_same_digest_in_stores_of_two_releases(
@@ -205,3 +210,66 @@ def test_a_message_with_another_id_is_displayed_where_it_now_stands(store: Store
             "SELECT id, display_order FROM messages WHERE session_id = ?", (f"{stores.TOOLS}_2",)
         ).fetchall()
     assert found and all(row[0] == row[1] for row in found)
+
+
+TEXTS = st.text() | st.sampled_from(
+    ['"', "\\", "\n", "\x7f", "é", "🚀", '{"path": "a, b: c"}', "]}"]
+)
+CALLS = st.lists(
+    st.fixed_dictionaries(
+        {"id": TEXTS},
+        optional={"call_id": TEXTS | st.none(), "response_item_id": TEXTS, "extra": TEXTS},
+    ).flatmap(
+        lambda ids: TEXTS.map(
+            lambda said: {
+                **ids, "type": "function", "function": {"name": "terminal", "arguments": said},
+            }
+        )
+    ),
+    max_size=3,
+)  # fmt: skip
+
+
+@given(CALLS, st.data())
+def test_calls_that_stay_as_they_stand_are_what_json_dumps_gives(
+    calls: list[dict[str, Any]], data: st.DataObject
+) -> None:
+    cell = json.dumps(calls)
+    if data.draw(st.booleans()):  # something else somewhere
+        at = data.draw(st.integers(0, len(cell)))
+        odd = data.draw(st.sampled_from([" ", ",", '"', "\\", "\\u0041", "\\/", '"id": "", ', "]"]))
+        cell = cell[:at] + odd + cell[at + data.draw(st.integers(0, 3)) :]
+    written = exporting.spliced(cell)
+    if isinstance(written, orjson.Fragment):
+        assert json.dumps(orjson.loads(cell)) == cell
+
+
+def test_calls_of_every_release_stay_as_they_stand() -> None:
+    """Else nobody would notice that an export takes longer."""
+    one = {"id": "c1", "type": "function", "function": {"name": "ls", "arguments": '{"a": "b\\n"}'}}
+    two = {"id": "c1", "call_id": "c2", "response_item_id": "fc_2", **one}
+    for calls in ([one], [one, one], [two, one]):
+        assert isinstance(exporting.spliced(json.dumps(calls)), orjson.Fragment)
+
+
+def test_a_page_keeps_nothing_of_the_one_before() -> None:
+    names = ["id", "session_id", "content", "tool_calls", "timestamp", "reasoning"]
+    cells = exporting.Cells("messages", names)
+    call = json.dumps([{"id": "c", "type": "f", "function": {"name": "n", "arguments": "{}"}}])
+    pages = [
+        [(1, "s", "one", call, 1.5, "thought"), (2, "s", "two", None, 2.5, None)],
+        [(3, "s", None, None, 3.5, None)],
+        [(4, "s", "x", None, float("inf"), None)],  # no page of the quick way
+        [(5, "s", b"\xff", None, 5.5, "more")],  # nor this one, found out in its midst
+        [(6, "s", None, None, 6.5, None), (7, "s", None, None, 7.5, None)],
+    ]
+    for page in pages:
+        told = orjson.loads(b"[" + cells.dumps(page) + b"]")
+        for record in told:
+            record.pop("_raw", None)
+        wanted = [dict(zip(names, row, strict=True)) for row in page]
+        for row in wanted:
+            row["tool_calls"] = row["tool_calls"] and json.loads(row["tool_calls"])
+            row["content"] = None if isinstance(row["content"], bytes) else row["content"]
+            row["timestamp"] = None if row["timestamp"] == float("inf") else row["timestamp"]
+        assert told == wanted
