@@ -3,7 +3,6 @@
 import os
 import re
 import sqlite3
-import tempfile
 import time
 from collections.abc import Callable
 from contextlib import closing, suppress
@@ -12,11 +11,10 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from hermes_tools.store import migration
 from hermes_tools.store.db import Database, code, connect, is_wal, snapshot
 from hermes_tools.store.errors import Busy, Damaged, Missing
-from hermes_tools.store.home import sync_folder
 from hermes_tools.store.inuse import alone, holders, named
+from hermes_tools.store.placing import placed
 from hermes_tools.store.schema import require_store
 from hermes_tools.store.times import EPOCH_FIRST, EPOCH_LAST
 
@@ -68,37 +66,21 @@ def save(
     target = Path(os.path.realpath(target))  # a link stays a link, its target is replaced
     if not target.parent.is_dir():
         raise Missing(f"{target.parent}: no such folder")
-    handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
-    try:
+    with placed(target, replace=replace) as new:
         if compact:
-            db.execute("VACUUM INTO ?", (name,))
-            plain_file(name)
-            found = verify(Path(name), db.path)
-        else:
-            with snapshot(db):
-                db.execute("SELECT count(*) FROM sqlite_master").fetchone()
-                held = fingerprint(db) if db.in_transaction or ill else None
-                _copy(db, name, advance)
-            plain_file(name)
-            found = Contents(0, 0, None, os.path.getsize(name))
-            if held is not None:
-                with closing(connect(Path(name), "ro", 0, 0, lenient=True)) as copy:
-                    if fingerprint(copy) != held:
-                        raise Damaged(f"{target}: the copy does not hold what the store holds")
-            if not ill:
-                found = verify(Path(name), db.path)
-        os.fsync(handle)
-        if replace:
-            os.replace(name, target)
-        else:
-            migration.put(name, target)
-        sync_folder(target.parent)
-        return found
-    finally:
-        os.close(handle)
-        for leftover in (name, f"{name}-wal", f"{name}-shm", f"{name}-journal"):
-            with suppress(OSError):
-                os.unlink(leftover)
+            db.execute("VACUUM INTO ?", (str(new),))
+            plain_file(new)
+            return verify(new, db.path)
+        with snapshot(db):
+            db.execute("SELECT count(*) FROM sqlite_master").fetchone()
+            held = fingerprint(db) if db.in_transaction or ill else None
+            _copy(db, new, advance)
+        plain_file(new)
+        if held is not None:
+            with closing(connect(new, "ro", 0, 0, lenient=True)) as copy:
+                if fingerprint(copy) != held:
+                    raise Damaged(f"{target}: the copy does not hold what the store holds")
+        return Contents(0, 0, None, os.path.getsize(new)) if ill else verify(new, db.path)
 
 
 def fingerprint(db: sqlite3.Connection) -> list[tuple[str, Any]]:
@@ -123,7 +105,7 @@ def fingerprint(db: sqlite3.Connection) -> list[tuple[str, Any]]:
     return found
 
 
-def _copy(db: Database, name: str, advance: Advance) -> None:
+def _copy(db: Database, name: Path, advance: Advance) -> None:
     """SQLite's online backup. In WAL mode a snapshot stands while the steps are taken; elsewhere
     each step holds a short lock, and a writer between two steps makes it begin anew.
     """
@@ -150,7 +132,7 @@ def _copy(db: Database, name: str, advance: Advance) -> None:
             db.backup(copy)
 
 
-def plain_file(name: str) -> None:
+def plain_file(name: Path) -> None:
     """Out of WAL mode: a copy is one file that can be read where nothing can be written."""
     with suppress(sqlite3.DatabaseError), closing(
         sqlite3.connect(name, isolation_level=None)
@@ -299,25 +281,18 @@ def replace(path: Path, source: Path) -> list[Path]:
     there, a log without its store included, is moved aside, never deleted: SQLite would replay an
     old log into the new file. The files that were moved. Nobody may hold the store.
     """
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     moved = []
-    try:
+    with placed(path) as new:
         with closing(connect(source, "ro", 0, 0)) as copy, closing(
-            sqlite3.connect(name, isolation_level=None)
-        ) as new:
-            copy.backup(new)
-            new.execute("PRAGMA journal_mode = WAL").fetchone()
-        os.fsync(handle)
+            sqlite3.connect(new, isolation_level=None)
+        ) as made:
+            copy.backup(made)
+            made.execute("PRAGMA journal_mode = WAL").fetchone()
+        with open(new, "rb") as file:  # on the disk before the old one leaves its place
+            os.fsync(file.fileno())
         place = aside(path, "restore")
         for suffix in ("-wal", "-shm", "-journal", ""):
             if os.path.lexists(f"{path}{suffix}"):
                 os.rename(f"{path}{suffix}", f"{place}{suffix}")
                 moved.append(Path(f"{place}{suffix}"))
-        migration.put(name, path)
-        sync_folder(path.parent)
-    finally:
-        os.close(handle)
-        for leftover in (name, f"{name}-wal", f"{name}-shm"):
-            with suppress(OSError):
-                os.unlink(leftover)
     return moved

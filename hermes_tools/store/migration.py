@@ -3,7 +3,6 @@
 import os
 import re
 import sqlite3
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ from typing import Any
 from hermes_tools.store import schema
 from hermes_tools.store.db import Database, transaction
 from hermes_tools.store.errors import Damaged, Negative, Unsupported
-from hermes_tools.store.home import sync_folder
+from hermes_tools.store.placing import placed
 
 # By path: importlib.resources would cost every writer 20 ms.
 SCHEMA = Path(__file__).parent.parent / "schema.sql"
@@ -81,32 +80,10 @@ def create(path: Path) -> None:
             "Move it away first"
         )
     make_folders(path.parent)
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    try:
-        with closing(sqlite3.connect(name, isolation_level=None)) as db:
-            db.executescript(f"BEGIN;\n{SCHEMA.read_text(encoding='utf-8')}\nCOMMIT;")
-            # Last: what a full disk keeps out of the file would stay in a log that closing drops.
-            db.execute("PRAGMA journal_mode = WAL").fetchone()
-        os.fsync(handle)
-        put(name, path)
-        sync_folder(path.parent)
-    finally:
-        os.close(handle)
-        for leftover in (name, f"{name}-wal", f"{name}-shm", f"{name}-journal"):
-            with suppress(OSError):
-                os.unlink(leftover)
-
-
-def put(name: str, path: Path) -> None:
-    """Give a finished file its name, unless somebody else was quicker. Raises Negative."""
-    try:
-        os.link(name, path)
-    except FileExistsError:
-        raise Negative(f"{path}: exists, and is not replaced") from None
-    except OSError:  # a file system without links
-        if path.exists():
-            raise Negative(f"{path}: exists, and is not replaced") from None
-        os.rename(name, path)
+    with placed(path) as new, closing(sqlite3.connect(new, isolation_level=None)) as db:
+        db.executescript(f"BEGIN;\n{SCHEMA.read_text(encoding='utf-8')}\nCOMMIT;")
+        # Last: what a full disk keeps out of the file would stay in a log that closing drops.
+        db.execute("PRAGMA journal_mode = WAL").fetchone()
 
 
 def make_folders(folder: Path) -> None:

@@ -1,9 +1,7 @@
 """Carry over what can be read of a damaged store into a new one, row by row around bad pages."""
 
-import os
 import re
 import sqlite3
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -15,6 +13,7 @@ from typing import Any
 from hermes_tools.store import backup, migration, schema
 from hermes_tools.store.db import Database, code
 from hermes_tools.store.errors import Damaged
+from hermes_tools.store.placing import placed
 
 GAP = 2_000_000  # row numbers tried one by one between what can be read from either end
 # What an FTS5 index keeps its words in; made anew with it, and in the way of it otherwise.
@@ -69,9 +68,8 @@ def salvage(db: Database, target: Path, advance: Advance = lambda step: None) ->
     report = Report()
     core = core_tables()
     objects = read_schema(db, report, core)
-    handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
-    try:
-        with closing(connect_new(name)) as new:
+    with placed(target) as path:
+        with closing(connect_new(path)) as new:
             for pragma in ("page_size", "application_id", "user_version"):
                 value = db.execute(f"PRAGMA {pragma}").fetchone()[0]
                 new.execute(f"PRAGMA {pragma} = {value}")
@@ -93,20 +91,13 @@ def salvage(db: Database, target: Path, advance: Advance = lambda step: None) ->
             make_up_sessions(new, report)
             new.execute("COMMIT")
             finish(db, new, objects, report)
-        backup.plain_file(name)
-        backup.verify(Path(name), target)
-        wal(name)
-        os.fsync(handle)
-        migration.put(name, target)
-        return report
-    finally:
-        os.close(handle)
-        for leftover in (name, f"{name}-wal", f"{name}-shm", f"{name}-journal"):
-            with suppress(OSError):
-                os.unlink(leftover)
+        backup.plain_file(path)
+        backup.verify(path, target)
+        wal(path)
+    return report
 
 
-def connect_new(name: str) -> sqlite3.Connection:
+def connect_new(name: Path) -> sqlite3.Connection:
     """The new file; nothing of it counts before it is whole, so nothing is synced meanwhile."""
     new = sqlite3.connect(name, isolation_level=None)
     new.text_factory = bytes
@@ -115,7 +106,7 @@ def connect_new(name: str) -> sqlite3.Connection:
     return new
 
 
-def wal(name: str) -> None:
+def wal(name: Path) -> None:
     """Into the mode that the agent's stores have."""
     with closing(sqlite3.connect(name)) as new:
         new.execute("PRAGMA journal_mode = WAL").fetchone()
