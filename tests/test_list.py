@@ -208,7 +208,13 @@ def test_other_forms(run: Run, store) -> None:
     assert run("list", "-f", "ids", "-n", 1, "--db", path).ok().text == "20260302_100000_beef02\n"
     assert run("list", "-0", "-n", 1, "--db", path).ok().stdout == b"20260302_100000_beef02\0"
     row = run("list", "garden plan", "--fields", "title,segments,ended_at", "--db", path).ok()
-    assert row.text == "garden plan #3\t3\t\n"
+    assert row.text == "garden plan #3\t3\t\n" and not row.stderr
+
+
+def test_a_slip_in_fields_is_said(run: Run, store) -> None:
+    row = run("list", "garden plan", "--fields", "titel,segments", "--db", store("v22")).ok()
+    assert row.text == "\t3\n"
+    assert "--fields: no record has titel" in row.stderr
 
 
 def test_an_id_that_is_no_utf8_hides_nothing(run: Run, store) -> None:

@@ -465,10 +465,16 @@ class Output(Group):
                     seen.add(name)
                     streams.write(name.encode("utf-8", "surrogateescape") + end)
         elif self.kind == "tsv":
-            columns = (self.fields or "session_id,title,source,last_active").split(",")
+            fields = self.fields or "session_id,title,source,last_active"
+            names = [name.strip() for name in fields.split(",")]
+            absent = dict.fromkeys(names)
             for record in counted():
-                cells = (text.cell(record.get(column.strip())) for column in columns)
+                for name in record.keys() & absent.keys():
+                    del absent[name]
+                cells = (text.cell(record.get(name)) for name in names)
                 streams.write(text.encode("\t".join(cells)) + b"\n")
+            if number and absent and self.fields:  # a slip of the hand looks like an empty column
+                streams.complain_after(f"--fields: no record has {', '.join(absent)}")
         else:
             for record in counted():
                 streams.emit(record)

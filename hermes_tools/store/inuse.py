@@ -189,8 +189,8 @@ def require_no_gateway(home: Path, db: Database | None = None) -> None:
 
 def holders(path: Path) -> list[tuple[int, str]]:
     """(process id, its name) of the others that have the store's files open. Where the system
-    does not tell (no /proc, processes of other users) some may be missing; `require_alone` asks
-    SQLite too.
+    does not tell (no /proc, processes of other users) some may be missing; `alone` asks SQLite
+    too.
     """
     files = set()
     for suffix in ("", "-wal", "-shm"):
@@ -237,20 +237,11 @@ def named(found: Iterable[tuple[int, str]]) -> str:
     return ", ".join(f"process {pid} ({name})" for pid, name in found)
 
 
-def require_alone(path: Path, what: str) -> None:
-    """Refuse `what` while others hold the store. Raises Busy that names them.
-
-    Call it before this process opens the store itself: SQLite is asked for an exclusive lock,
-    and a connection of our own would stand in its way.
-    """
-    with alone(path, what):
-        pass
-
-
 @contextmanager
 def alone(path: Path, what: str, *, lenient: bool = False) -> Iterator[Database]:
     """The store for writing, everybody else shut out until it is closed. Raises Busy that names
-    those who hold it. The journal mode stays as it is. lenient: see db.connect.
+    those who hold it; a connection of our own stands in the way like any other. The journal mode
+    stays as it is. lenient: see db.connect.
     """
     found = holders(path)
     if found:

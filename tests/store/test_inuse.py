@@ -172,20 +172,27 @@ def test_heartbeats_tell_of_a_gateway_elsewhere(store, age: int, pid: int | None
 def test_holders_are_named(store, mode: str) -> None:
     path = store("v22")
     change(path, f"PRAGMA journal_mode = {mode}")
-    inuse.require_alone(path, "vacuum")
+    with inuse.alone(path, "vacuum"):
+        pass
     with held(path) as pid:
         if not Path("/proc/self/fd").exists() and mode == "delete":
             pytest.skip("without /proc an idle holder of a rollback-journal store is not seen")
-        with pytest.raises(Busy, match=f"{pid}.*vacuum" if Path("/proc").exists() else "vacuum"):
-            inuse.require_alone(path, "vacuum")
-    inuse.require_alone(path, "vacuum")
+        said = f"{pid}.*vacuum" if Path("/proc").exists() else "vacuum"
+        with pytest.raises(Busy, match=said), inuse.alone(path, "vacuum"):
+            pass
+    with inuse.alone(path, "vacuum"):
+        pass
 
 
 def test_sqlite_is_asked_where_the_system_does_not_tell(store, monkeypatch) -> None:
     path = store("v22")
     monkeypatch.setattr(inuse, "holders", lambda path: [])
-    with held(path), pytest.raises(Busy, match="another process"):
-        inuse.require_alone(path, "vacuum")
+    with (
+        held(path),
+        pytest.raises(Busy, match="another process"),
+        inuse.alone(path, "vacuum"),
+    ):
+        pass
 
 
 def test_alone_shuts_others_out_and_keeps_the_journal_mode(store) -> None:
