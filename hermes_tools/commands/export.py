@@ -16,7 +16,8 @@ from hermes_tools.console.options import (
     chosen_here,
     option,
 )
-from hermes_tools.store.db import snapshot
+from hermes_tools.console.progress import bar
+from hermes_tools.store.db import Advance, snapshot
 from hermes_tools.store.errors import Usage
 from hermes_tools.store.exporting import Exporter
 from hermes_tools.store.picking import Picked, orphans, picked
@@ -105,7 +106,14 @@ def export(
     selection = filters.selection()
     left = {name.ref for name in names or ()}
 
+    # Where the records themselves go by on the terminal they show how far it is.
+    quiet = store.quiet or (output is None and text.on_terminal())
+
     def lines() -> Iterator[bytes]:
+        with bar("exporting", None, "conversations", quiet) as advance:
+            yield from told(advance)
+
+    def told(advance: Advance) -> Iterator[bytes]:
         for profile, db in store.each(all_profiles, selection):
             exporter = Exporter(
                 db, live_only=live_only or format in ("openai", "trace"), share=share,
@@ -118,6 +126,7 @@ def export(
                 limits = replace(selection, after=None, before=None) if timed else selection
                 for one in picked(db, limits, ids, segment=segment, limit=limit or 0):
                     yield from outlet.steady(db, shaped(exporter, one, format, selection))
+                    advance(1)
                 if names is None and not filters.given and (lost := orphans(db)):
                     streams.complain(f"{text.count(lost, 'message')} of no session left out; "
                                      "hermes-session-check names them")  # fmt: skip

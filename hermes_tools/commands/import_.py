@@ -1,7 +1,7 @@
 """hermes-session-import: bring exports and transcripts into a store"""
 
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from typing import Annotated, Literal
 
@@ -10,6 +10,7 @@ import typer
 from hermes_tools.console import inputs, streams, text
 from hermes_tools.console.app import entry
 from hermes_tools.console.options import DryRun, Live, Output, Writing, Yes, confirm, option
+from hermes_tools.console.progress import bar
 from hermes_tools.console.status import Status
 from hermes_tools.console.streams import Record
 from hermes_tools.store.db import Database
@@ -19,7 +20,7 @@ from hermes_tools.store.migration import create as create_store
 from hermes_tools.store.rehearsal import rehearsal
 from hermes_tools.store.reports import WOULD, report, trees
 from hermes_tools.store.staging import Staging
-from hermes_tools.store.transfer import remove_store, staged
+from hermes_tools.store.transfer import Source, remove_store, staged
 
 SAID = {
     "title_was": "(was titled {})", "id_was": "(was {})", "detached_from": "(no parent {} here)",
@@ -76,12 +77,16 @@ def import_(
 
     def records() -> Iterator[Record]:
         nonlocal failed
-        on_bad = streams.warn if keep_going else None
-        for staging in staged(sources, on_bad=on_bad, each=stream):
+        # Where records go by on the terminal they show what is done.
+        quiet = store.quiet or stream or text.on_terminal()
+        for staging in read(sources, keep_going, stream, store.quiet):
             new = not store.path.exists()
-            with opened(store, staging, dry_run) as db:
+            with (
+                opened(store, staging, dry_run) as db,
+                bar("importing", None, "sessions", quiet) as advance,
+            ):
                 how = replace(options, alone=new)  # nobody waits for a store that was not there
-                for outcomes in trees(Import(db, staging, how).run()):
+                for outcomes in trees(Import(db, staging, how).run(advance)):
                     for record in report(db, outcomes):
                         failed |= record["action"] in LEFT
                         yield {**record, "action": WOULD[record["action"]]} if dry_run else record
@@ -90,6 +95,21 @@ def import_(
 
     output.write(records(), lines, store.quiet)
     return Status.NEGATIVE if failed else None
+
+
+def read(
+    sources: Iterable[Source], keep_going: bool, stream: bool, quiet: bool
+) -> Iterator[Staging]:
+    """All input, checked; or with `stream` each record as it comes."""
+    on_bad = streams.warn if keep_going else None
+    if stream:
+        yield from staged(sources, on_bad=on_bad, each=True)
+        return
+    with ExitStack() as stack:
+        with bar("reading", None, "MB", quiet) as advance:
+            found = staged(inputs.metered(sources, advance), on_bad=on_bad)
+            staging = next(stack.enter_context(closing(found)))
+        yield staging
 
 
 @contextmanager

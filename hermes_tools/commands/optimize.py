@@ -32,7 +32,7 @@ def optimize(output: Output, store: Store, vacuum: Vacuum = False, live: Live = 
         with bar("merging", None, "steps", store.quiet) as advance:
             for index in mergeable:
                 for _ in space.merge(db, index):
-                    advance()
+                    advance(1)
         if vacuum and live:
             space.require_room(store.path, space.live_bytes(db))
             space.vacuum(db)

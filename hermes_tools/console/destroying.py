@@ -151,7 +151,7 @@ def removed(
             db, found, removal, removal.home, cost=cost, speed=SPEED, prepare=prepare,
             max_lock=max_lock, left=left, hold=HOLD if max_lock is None else min(HOLD, max_lock),
         ):  # fmt: skip
-            advance()
+            advance(1)
             done = removal.finish(db, outcome)
             if done.more.get("routing_left"):
                 streams.complain(

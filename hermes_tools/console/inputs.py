@@ -1,12 +1,14 @@
 """Files to import: operands and folders as named streams of bytes."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from hermes_tools.console import streams
+from hermes_tools.store.db import Advance
 from hermes_tools.store.errors import Missing, Usage
 
 BLOCK = 1 << 18
+MB = 10**6
 # What lies in a folder of transcripts and is none (store-facts 2.6).
 SKIPPED = ("sessions.json", "manifest.jsonl")
 
@@ -31,6 +33,23 @@ def named(operands: list[str] | None) -> Iterator[tuple[str, Iterator[bytes]]]:
             raise Missing(f"{operand or 'an empty file name'}: no such file")
         for file in inside(path) if path.is_dir() else (path,):
             yield str(file), blocks(file)
+
+
+def metered(
+    sources: Iterable[tuple[str, Iterator[bytes]]], advance: Advance
+) -> Iterator[tuple[str, Iterator[bytes]]]:
+    """The same, telling how many megabytes were taken."""
+    taken = 0
+
+    def measured(blocks: Iterator[bytes]) -> Iterator[bytes]:
+        nonlocal taken
+        for block in blocks:
+            before, taken = taken, taken + len(block)
+            if taken // MB > before // MB:
+                advance(taken // MB - before // MB)
+            yield block
+
+    return ((name, measured(blocks)) for name, blocks in sources)
 
 
 def inside(folder: Path) -> list[Path]:

@@ -5,13 +5,8 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Protocol
 
-
-class Advance(Protocol):
-    """Call with how many units are done since the last call."""
-
-    def __call__(self, step: int = 1) -> None: ...
+from hermes_tools.store.db import Advance, nothing
 
 
 @contextmanager
@@ -20,16 +15,16 @@ def bar(label: str, total: int | None, unit: str = "", quiet: bool = False) -> I
     rich is loaded only when there is something to draw.
     """
     if quiet or sys.stderr is None or not sys.stderr.isatty():
-        yield lambda step=1: None
+        yield nothing
         return
     started, done = time.monotonic(), 0
     drawn = task = None
 
-    def advance(step: int = 1) -> None:
+    def advance(step: int) -> None:
         nonlocal done, drawn, task
         done += step
         if drawn is None and time.monotonic() - started > 1:
-            drawn = _rich(unit)
+            drawn = _rich(unit, total)
             # Its thread must not take a signal that the main thread holds back for a moment.
             held = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
             drawn.start()
@@ -45,7 +40,7 @@ def bar(label: str, total: int | None, unit: str = "", quiet: bool = False) -> I
             drawn.stop()
 
 
-def _rich(unit: str):  # type: ignore[no-untyped-def]
+def _rich(unit: str, total: int | None):  # type: ignore[no-untyped-def]
     from rich.console import Console
     from rich.progress import (
         BarColumn,
@@ -61,7 +56,8 @@ def _rich(unit: str):  # type: ignore[no-untyped-def]
         def render(self, task):  # type: ignore[no-untyped-def]
             return Text("" if task.speed is None else f"{task.speed:,.1f}/s")
 
+    number = TextColumn("{task.completed:,.0f}") if total is None else MofNCompleteColumn()
     return Progress(
-        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn(unit),
+        TextColumn("{task.description}"), BarColumn(), number, TextColumn(unit),
         Speed(), TimeRemainingColumn(), console=Console(stderr=True), transient=True,
     )  # fmt: skip

@@ -4,14 +4,21 @@ import os
 import re
 import sqlite3
 import time
-from collections.abc import Callable
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from hermes_tools.store.db import Database, code, connect, is_wal, snapshot
+from hermes_tools.store.db import (
+    Advance,
+    Database,
+    code,
+    connect,
+    is_wal,
+    nothing,
+    snapshot,
+)
 from hermes_tools.store.errors import Busy, Damaged, Missing
 from hermes_tools.store.inuse import alone, holders, named
 from hermes_tools.store.placing import placed
@@ -21,8 +28,6 @@ from hermes_tools.store.times import EPOCH_FIRST, EPOCH_LAST
 PAGES_AT_ONCE = 2048
 PAUSE = 0.005  # between steps, in which a rollback-journal store's writer gets its turn
 PATIENCE = 60.0  # seconds of restarts, after which such a store is copied in one go
-
-Advance = Callable[[int], None]
 
 
 @dataclass(frozen=True)
@@ -54,7 +59,7 @@ def contents(db: Database) -> Contents:
 
 def save(
     db: Database, target: Path, *, compact: bool = False, ill: bool = False,
-    replace: bool = False, advance: Advance = lambda step: None,
+    replace: bool = False, advance: Advance = nothing,
 ) -> Contents:
     """A copy of the whole store as it is at one moment, while others write: 0600 from the first
     byte, verified, synced, and only then given its name. advance: called with pages copied.
@@ -235,7 +240,7 @@ def look(path: Path) -> Contents | None:
         return None
 
 
-def restore(path: Path, source: Path, advance: Advance = lambda step: None) -> list[Path]:
+def restore(path: Path, source: Path, advance: Advance = nothing) -> list[Path]:
     """Put a verified copy's content where the store is, or is to be; the files that now keep what
     was there. advance: called with pages copied.
 

@@ -3,7 +3,7 @@
 import os
 import sqlite3
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from functools import cached_property
 from pathlib import Path
@@ -20,6 +20,13 @@ JITTER = (0.020, 0.150)
 CHECKPOINT_EVERY = 50
 # The bound on variables differs by build; 900 is below the smallest (store-facts 2.2).
 CHUNK = 900
+
+# Told by long work how many of its units were done since it last told.
+Advance = Callable[[int], None]
+
+
+def nothing(step: int) -> None:
+    """For those who draw no progress."""
 
 
 class Database(sqlite3.Connection):

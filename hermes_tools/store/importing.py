@@ -19,7 +19,7 @@ from urllib.parse import quote
 
 from hermes_tools.store import columns, db, inuse, removal
 from hermes_tools.store.comparing import Comparison, compare
-from hermes_tools.store.db import Database
+from hermes_tools.store.db import Advance, Database, nothing
 from hermes_tools.store.errors import Negative
 from hermes_tools.store.exporting import bound, quoted
 from hermes_tools.store.landing import Landing
@@ -83,8 +83,10 @@ class Import:
         self._later: list[tuple[str, str]] = []  # (child, parent) of a cycle
         self._landing = Landing(connection, options.exact)
 
-    def run(self) -> Iterator[list[Outcome]]:
-        """Apply every record; the outcomes of each transaction once it is committed."""
+    def run(self, advance: Advance = nothing) -> Iterator[list[Outcome]]:
+        """Apply every record; the outcomes of each transaction once it is committed. advance:
+        called with the records applied, committed or not.
+        """
         self._attach()
         try:
             if self.options.on_conflict == "fail":
@@ -101,6 +103,7 @@ class Import:
                     started = time.monotonic()
                     while waiting is not None:
                         done.append(self._one(waiting))
+                        advance(1)
                         waiting = next(records, None)
                         if not self.options.alone and time.monotonic() - started > BATCH:
                             break

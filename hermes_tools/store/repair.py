@@ -10,12 +10,19 @@ from pathlib import Path
 from typing import Any
 
 from hermes_tools.store import health, health_rows, health_words, migration, schema
-from hermes_tools.store.db import LOCK_WAIT, Database, connect, marks, transaction
+from hermes_tools.store.db import (
+    LOCK_WAIT,
+    Advance,
+    Database,
+    connect,
+    marks,
+    nothing,
+    transaction,
+)
 from hermes_tools.store.errors import Damaged
 from hermes_tools.store.faults import Fault, guarded
 from hermes_tools.store.inuse import alone
 
-Advance = Callable[[int], None]
 # Does one step; True where pages stay behind unused.
 Act = Callable[[Database, Advance], "bool | None"]
 SHADOWS = ("data", "idx", "content", "docsize", "config")
@@ -54,10 +61,6 @@ class Step:
             "object": self.object, "action": "left" if self.left else action,
             "detail": self.detail, "reason": self.left, "session_id": self.session_id,
         }  # fmt: skip
-
-
-def nothing(step: int) -> None:
-    """For those who draw no progress."""
 
 
 def doubles(db: Database) -> list[Step]:

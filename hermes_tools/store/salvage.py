@@ -4,22 +4,20 @@ import re
 import sqlite3
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from hermes_tools.store import backup, migration, schema
-from hermes_tools.store.db import Database, code
+from hermes_tools.store.db import Advance, Database, code, nothing
 from hermes_tools.store.errors import Damaged
 from hermes_tools.store.placing import placed
 
 GAP = 2_000_000  # row numbers tried one by one between what can be read from either end
 # What an FTS5 index keeps its words in; made anew with it, and in the way of it otherwise.
 SHADOW = re.compile(r"messages_fts\w*_(?:data|idx|content|docsize|config)")
-
-Advance = Callable[[int], None]
 
 
 @dataclass
@@ -58,7 +56,7 @@ class Report:
             yield {"action": "lost", "object": name, "rows": 0, "lost": 0}
 
 
-def salvage(db: Database, target: Path, advance: Advance = lambda step: None) -> Report:
+def salvage(db: Database, target: Path, advance: Advance = nothing) -> Report:
     """A new store at `target` with everything that can be read of `db` (opened leniently, for
     reading): its own tables and columns, indexes made anew. Whole or not at all, 0600.
     advance: called with rows carried over.

@@ -5,7 +5,7 @@
             yield from report(db, outcomes)
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -13,12 +13,12 @@ from hermes_tools.store import foreign
 from hermes_tools.store.errors import Damaged
 from hermes_tools.store.staging import Staging
 
-Source = tuple[str, Iterable[bytes]]
+Source = tuple[str, Iterator[bytes]]
 
 
 def staged(
     sources: Iterable[Source], *, on_bad: Callable[[str], None] | None = None, each: bool = False
-) -> Iterator[Staging]:
+) -> Generator[Staging, None, None]:
     """All input in one staging database, checked; with `each` one for every record as it comes.
 
     on_bad: takes the reason why a line is left out; without it a bad line raises Damaged.

@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 BIN = Path(sys.executable).parent
@@ -89,6 +90,19 @@ def fresh(source: Path, target: Path) -> Path:
     return target
 
 
+def agents() -> Iterator[tuple[str, Path]]:
+    """(release, its program) of those at hand: HERMES_TOOLS_AGENT_0_13 and HERMES_TOOLS_AGENT_0_19
+    name the folders of environments they are installed in.
+    """
+    for release in ("0.13", "0.19"):
+        place = os.environ.get(f"HERMES_TOOLS_AGENT_{release.replace('.', '_')}")
+        program = Path(place or "/nonexistent") / "bin" / "hermes"
+        if program.exists():
+            yield release, program
+        else:
+            print(f"the agent's release {release} is not at hand: not compared")
+
+
 def cut(store: Path) -> str:
     """The age in days that half of the conversations are older than."""
     db = sqlite3.connect(store)
@@ -109,15 +123,12 @@ def run(source: Path, folder: Path) -> None:
     print(told("no prune", *beside(fresh(source, store), None)))
     prune = [str(BIN / "hermes-session-prune"), "--db", str(store), "--older-than", age, "--yes"]
     print(told("hermes-session-prune", *beside(fresh(source, store), prune)))
-    for release in ("0_13", "0_19"):
-        place = os.environ.get(f"HERMES_TOOLS_AGENT_{release}")
-        program = Path(place or "/nonexistent") / "bin" / "hermes"
-        if program.exists():
-            fresh(source, store)
-            days = str(int(float(age[:-1])))
-            argv = ["env", f"HERMES_HOME={folder}", str(program), "sessions", "prune",
-                    "--older-than", days, "--yes"]  # fmt: skip
-            print(told(f"agent {release.replace('_', '.')}", *beside(store, argv)))
+    for release, program in agents():
+        fresh(source, store)
+        days = str(int(float(age[:-1])))
+        argv = ["env", f"HERMES_HOME={folder}", str(program), "sessions", "prune",
+                "--older-than", days, "--yes"]  # fmt: skip
+        print(told(f"agent {release}", *beside(store, argv)))
 
 
 def main() -> None:

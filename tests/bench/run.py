@@ -209,20 +209,12 @@ def bulk(runs: int, store: Path, folder: Path) -> None:
 
 
 def agent(runs: int, store: Path, folder: Path) -> None:
-    """The agent's own commands beside ours, where a release is at hand (HERMES_TOOLS_AGENT_0_13
-    or HERMES_TOOLS_AGENT_0_19: the folder of an environment it is installed in).
-    """
-    for release in ("0_13", "0_19"):
-        place = os.environ.get(f"HERMES_TOOLS_AGENT_{release}")
-        program = Path(place or "/nonexistent") / "bin" / "hermes"
-        if not program.exists():
-            print(f"\nthe agent's release {release.replace('_', '.')} is not at hand: not compared")
-            continue
+    """The agent's own commands beside ours, where a release is at hand."""
+    for release, program in prune.agents():
         home = folder / f"home-{release}"
         home.mkdir()
-        shutil.copyfile(store, home / "state.db")
+        ours = prune.fresh(store, home / "state.db")
         os.environ["HERMES_HOME"] = str(home)
-        ours = home / "state.db"
         commands: dict[str, Command] = {
             "hermes sessions list": [str(program), "sessions", "list"],
             "list": tool("list", ours, "-t"),
@@ -232,7 +224,7 @@ def agent(runs: int, store: Path, folder: Path) -> None:
             "export": tool("export", ours, "-o", str(folder / "y.jsonl")),
         }
         found = rounds(commands, max(1, runs // 3))
-        print(f"\nBeside the agent's release {release.replace('_', '.')}")
+        print(f"\nBeside the agent's release {release}")
         for theirs, mine in zip(list(found)[::2], list(found)[1::2], strict=True):
             print(
                 f"{mine:10}{found[mine].seconds * 1000:8.0f} ms{found[mine].memory:7.0f} MB   "
