@@ -79,7 +79,7 @@ def encode(line: str) -> bytes:
 def safe(value: str) -> str:
     """Stored text without terminal sequences and control characters; its line breaks stay."""
     value = value.replace("\r\n", "\n")
-    if value.isprintable():
+    if value.replace("\n", "").replace("\t", "").isprintable():
         return value
     return re.sub(CONTROLS, "", re.sub(ESCAPES, "", value))
 
@@ -136,6 +136,8 @@ def cut(value: str, limit: int, mark: str = "…") -> str:
     """At most `limit` columns, whole characters only; `mark`, a column wide, says where."""
     if columns(value) <= limit:
         return value
+    if narrow(value):
+        return value[: limit - len(mark)].rstrip() + mark
     kept, used, room = [], 0, limit - len(mark)
     for letter in graphemes(value):
         used += columns(letter)
