@@ -44,8 +44,8 @@ $(BESIDE): | $(VENV)/.ready
 bench: $(VENV)/.ready ## medians and ratios on a store of 1,000 sessions (BENCH=options)
 	$(BIN)/python tests/bench/run.py $(BENCH)
 
-bench-growth: $(VENV)/.ready ## the same at ten times the size (8 GB of disk)
-	$(BIN)/python tests/bench/run.py --sessions 10000 --messages 680000 --runs 5 $(BENCH)
+bench-growth: $(VENV)/.ready ## what grows, up to ten times the size (12 GB below build/)
+	$(BIN)/python tests/bench/run.py --growth build/bench --runs 5 $(BENCH)
 
 test-faults: $(VENV)/.ready ## kill, fill and cut at random, for minutes (FAULTS=rounds)
 	$(BIN)/python -m pytest -m faults -o timeout=3600

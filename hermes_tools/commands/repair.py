@@ -139,6 +139,8 @@ def show(
     steps: list[mending.Step], action: str, output: Output, store: Store
 ) -> Status | None:
     """One record a step; status 1 where something was left alone."""
+    if not steps and text.on_terminal() and not store.quiet:
+        streams.complain("nothing to mend")
     output.write((step.record(action) for step in steps), lines, store.quiet)
     return Status.NEGATIVE if any(step.left for step in steps) else None
 

@@ -1,7 +1,7 @@
 """Measures whole processes against a floor, interleaved, and prints medians and ratios.
 
     make bench                # a small store and the 1,000-session one
-    make bench-growth         # the same questions at ten times the size
+    make bench-growth         # what grows, and how, from a tenth of it to ten times of it
 
 Nothing here is asserted: machines are shared and noisy, the ratios are what to read; that of
 processor time (`cpu`) is disturbed least by what else the machine does. The floor is
@@ -20,6 +20,8 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import closing
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -128,13 +130,19 @@ def small(runs: int, folder: Path) -> None:
           dict.fromkeys(list(commands)[1:], 1.25))  # fmt: skip
 
 
+def middle(store: Path) -> tuple[str, int]:
+    """(session, message) in the middle of a store."""
+    with closing(sqlite3.connect(store)) as db:
+        found: tuple[str, int] = db.execute(
+            "SELECT session_id, id FROM messages "
+            "WHERE id > (SELECT max(id) / 2 FROM messages) LIMIT 1"
+        ).fetchone()
+    return found
+
+
 def big(runs: int, store: Path) -> None:
     """Questions with a short answer on a big store."""
-    db = sqlite3.connect(store)
-    one, anchor = db.execute(
-        "SELECT session_id, id FROM messages WHERE id > (SELECT max(id) / 2 FROM messages) LIMIT 1"
-    ).fetchone()
-    db.close()
+    one, anchor = middle(store)
     commands: dict[str, Command] = {
         "floor": FLOOR,
         "list -n 20": tool("list", store, "-n", "20"),
@@ -208,6 +216,59 @@ def bulk(runs: int, store: Path, folder: Path) -> None:
     target.unlink(missing_ok=True)
 
 
+SIZES = ((100, 6_800), (1_000, 68_000), (10_000, 680_000))  # sessions, messages
+SLOW = 100_000  # messages of a store that is not imported or pruned: it would take an hour
+
+
+def growth(runs: int, folder: Path) -> None:
+    """Processor time of the same work on stores of three sizes, and by how much it grows; of short
+    commands without what an empty one takes.
+    """
+    rows: dict[str, list[float | None]] = {}
+    for sessions, messages in SIZES:
+        store = folder / f"{messages}.db"
+        if not store.exists():
+            print(f"making {messages:,} messages …", file=sys.stderr)
+            generate.make(store, sessions, messages)
+        one, anchor = middle(store)
+        short = rounds(
+            {
+                "floor": FLOOR,
+                "list -n 20": tool("list", store, "-n", "20"),
+                "scroll": tool("scroll", store, one, str(anchor)),
+                "show": tool("show", store, one),
+                "search, rare word": tool("search", store, "rare7word0"),
+                "search, frequent word": tool("search", store, "database"),
+            },
+            runs,
+        )
+        empty = short.pop("floor").cpu
+        for name, cost in short.items():
+            rows.setdefault(name, []).append(cost.cpu - empty)
+        exported, target = folder / "all.jsonl", folder / "target.db"
+        found = once(tool("export", store, "-o", str(exported)))
+        rows.setdefault("export", []).append(found.cpu)
+        rows.setdefault("export, MB of memory", []).append(found.memory)
+        for name in ("import --create", "import, MB of memory", "prune of half"):
+            rows.setdefault(name, []).append(None)
+        if messages <= SLOW:
+            found = once(tool("import", target, "--create", "-q", str(exported)))
+            rows["import --create"][-1] = found.cpu
+            rows["import, MB of memory"][-1] = found.memory
+            age = prune.cut(store)
+            found = once(tool("prune", target, "--older-than", age, "--yes", "-q"))
+            rows["prune of half"][-1] = found.cpu
+        for path in (exported, target, Path(f"{target}-wal"), Path(f"{target}-shm")):
+            path.unlink(missing_ok=True)
+    print(f"\n{'seconds of the processor':30}" + "".join(f"{m:>12,}" for _, m in SIZES)
+          + "     messages")  # fmt: skip
+    for name, values in rows.items():
+        cells = [f"{value:12.3f}" if value is not None else f"{'':12}" for value in values]
+        known = [value for value in values if value is not None]
+        steps = (f"{b / a:6.1f} ×" for a, b in pairwise(known))
+        print(f"{name:30}{''.join(cells)}  {''.join(steps)}")
+
+
 def agent(runs: int, store: Path, folder: Path) -> None:
     """The agent's own commands beside ours, where a release is at hand."""
     for release, program in prune.agents():
@@ -244,10 +305,16 @@ def main() -> None:
     parser.add_argument("--sessions", type=int, default=1000)
     parser.add_argument("--messages", type=int, default=68_000)
     parser.add_argument("--runs", type=int, default=9)
+    parser.add_argument("--growth", type=Path, metavar="DIR",
+                        help="only show what grows; DIR keeps the stores")
     parser.add_argument("--only", nargs="*", default=["small", "big", "bulk", "prune", "agent"])
     given = parser.parse_args()
     for name in ("PYTHONDONTWRITEBYTECODE", "PYTHONUNBUFFERED"):
         os.environ.pop(name, None)  # nobody who installed the scripts compiles them at each start
+    if given.growth:
+        given.growth.mkdir(parents=True, exist_ok=True)
+        growth(given.runs, given.growth)
+        return
     with tempfile.TemporaryDirectory(prefix="hermes-bench-") as name:
         folder = Path(name)
         store = given.store or folder / "big.db"
