@@ -73,7 +73,7 @@ class Cells:
         # What can be infinite is looked at; the texts of the agent's schema cannot.
         self._numbers = frozenset(names) - (frozenset(columns.FIRST.get(table, ())) - NUMERIC)
         # For `quick`: records that are filled anew for each page, and which of their columns are.
-        self._page = [dict.fromkeys(names) for _ in range(PAGE)]
+        self._page: list[dict[str, Any]] = []
         self._filled: set[str] = set()
 
     def records(self, rows: list[Row]) -> list[dict[str, Any]]:
@@ -89,7 +89,7 @@ class Cells:
         return records
 
     def dumps(self, rows: list[Row]) -> bytes:
-        """Rows, a page of them at most, as JSON objects with commas between them."""
+        """Rows as JSON objects, with commas between them."""
         with suppress(TypeError, Infinite):
             return self.quick(rows)
         return orjson.dumps([self.careful(row) for row in rows])[1:-1]
@@ -98,6 +98,8 @@ class Cells:
         """The same; raises Infinite and TypeError for what JSON lacks. Done column by column: most
         are NULL on a whole page, and to make dicts anew would take half of the time.
         """
+        while len(self._page) < len(rows):
+            self._page.append(dict.fromkeys(self.names))
         records = self._page[: len(rows)]
         for name, cells in zip(self.names, zip(*rows, strict=True), strict=False):
             if cells[0] is None and cells.count(None) == len(cells):
