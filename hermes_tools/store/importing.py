@@ -27,6 +27,9 @@ from hermes_tools.store.sessions import Reader
 from hermes_tools.store.staging import Staged, Staging, load, special
 
 LEFT = ("diverged", "gap", "in_use")
+# Pages of log after which it is written back, 40 MB. That syncs the disk twice, and every commit
+# has the thousand pages after which SQLite does it unasked.
+CHECKPOINT = 10_000
 BATCH = 0.1  # seconds a transaction may take before others get their turn
 HIGHEST_ID = 1 << 53  # an id kept from a file must leave AUTOINCREMENT room above it
 
@@ -93,6 +96,7 @@ class Import:
                 self._none_may_exist()
             if self.options.exact:
                 self.db.execute("PRAGMA foreign_keys = OFF")
+            self.db.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT}").fetchone()
             self._prepare()
             done: list[Outcome] = []
             records = self._records()
