@@ -21,7 +21,6 @@ import tempfile
 import time
 from collections.abc import Callable
 from contextlib import closing
-from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -221,8 +220,8 @@ SLOW = 100_000  # messages of a store that is not imported or pruned: it would t
 
 
 def growth(runs: int, folder: Path) -> None:
-    """Processor time of the same work on stores of three sizes, and by how much it grows; of short
-    commands without what an empty one takes.
+    """Processor time of the same work on stores of three sizes: of short commands beside an empty
+    one, of long ones in seconds, with the memory they take.
     """
     rows: dict[str, list[float | None]] = {}
     for sessions, messages in SIZES:
@@ -244,29 +243,27 @@ def growth(runs: int, folder: Path) -> None:
         )
         empty = short.pop("floor").cpu
         for name, cost in short.items():
-            rows.setdefault(name, []).append(cost.cpu - empty)
+            rows.setdefault(f"{name}, times an empty one", []).append(cost.cpu / empty)
         exported, target = folder / "all.jsonl", folder / "target.db"
         found = once(tool("export", store, "-o", str(exported)))
-        rows.setdefault("export", []).append(found.cpu)
+        rows.setdefault("export, seconds", []).append(found.cpu)
         rows.setdefault("export, MB of memory", []).append(found.memory)
-        for name in ("import --create", "import, MB of memory", "prune of half"):
+        for name in (
+            "import --create, seconds", "import --create, MB of memory", "prune of half, seconds",
+        ):  # fmt: skip
             rows.setdefault(name, []).append(None)
         if messages <= SLOW:
             found = once(tool("import", target, "--create", "-q", str(exported)))
-            rows["import --create"][-1] = found.cpu
-            rows["import, MB of memory"][-1] = found.memory
+            rows["import --create, seconds"][-1] = found.cpu
+            rows["import --create, MB of memory"][-1] = found.memory
             age = prune.cut(store)
             found = once(tool("prune", target, "--older-than", age, "--yes", "-q"))
-            rows["prune of half"][-1] = found.cpu
+            rows["prune of half, seconds"][-1] = found.cpu
         for path in (exported, target, Path(f"{target}-wal"), Path(f"{target}-shm")):
             path.unlink(missing_ok=True)
-    print(f"\n{'seconds of the processor':30}" + "".join(f"{m:>12,}" for _, m in SIZES)
-          + "     messages")  # fmt: skip
+    print(f"\n{'messages':40}" + "".join(f"{messages:>12,}" for _, messages in SIZES))
     for name, values in rows.items():
-        cells = [f"{value:12.3f}" if value is not None else f"{'':12}" for value in values]
-        known = [value for value in values if value is not None]
-        steps = (f"{b / a:6.1f} ×" for a, b in pairwise(known))
-        print(f"{name:30}{''.join(cells)}  {''.join(steps)}")
+        print(f"{name:40}" + "".join(f"{value:12.2f}" if value else f"{'':12}" for value in values))
 
 
 def agent(runs: int, store: Path, folder: Path) -> None:
