@@ -34,7 +34,7 @@ BESIDE = $(VENV)/agents/0.13.0/.ready $(VENV)/agents/0.19.0/.ready $(VENV)/synap
 agents: $(VENV)/.ready ## for tests beside them: the agent's releases, a Matrix server (1 GB)
 	@$(MAKE) --no-print-directory --silent --keep-going --jobs=3 $(BESIDE)
 
-$(VENV)/agents/%/.ready: PACKAGE = hermes-agent==$*
+$(VENV)/agents/%/.ready: PACKAGE = hermes-agent==$(notdir $(@D))
 $(VENV)/synapse/.ready: PACKAGE = matrix-synapse
 $(BESIDE): | $(VENV)/.ready
 	$(PYTHON) -m venv $(@D)

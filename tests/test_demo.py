@@ -43,3 +43,14 @@ def test_install_and_uninstall(tmp_path: Path) -> None:
     assert (place / "share" / "man" / "man7" / "hermes-tools.7").exists()
     subprocess.run([*make, "uninstall"], check=True, capture_output=True, env=env)
     assert not [path for path in place.rglob("*") if not path.is_dir()]
+
+
+def test_make_agents_asks_for_the_releases_by_their_number() -> None:
+    """What cannot be had is skipped, so that a wrong name would be skipped for ever."""
+    if not shutil.which("make"):
+        pytest.skip("there is no make here")
+    told = subprocess.run(["make", "-C", str(ROOT), "-nB", "agents"],
+                          capture_output=True, text=True).stdout  # fmt: skip
+    for release in ("0.13.0", "0.19.0"):
+        assert f".venv/agents/{release}/bin/python -m pip" in told
+        assert f" hermes-agent=={release}\n" in told
