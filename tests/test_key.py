@@ -20,6 +20,7 @@ def test_options_give_the_bare_key_anywhere(run: Run, safe_home: Path) -> None:
     (record,) = run(*argv, "-f", "jsonl").ok().records
     assert record["session_key"] == "agent:main:telegram:group:-5:7" and record["canonical"]
     assert run(*argv, "-q").ok().stdout == b""
+    assert run(*argv, "-t", "--fields", "platform,user_id").ok().text == "Telegram\t7\n"
 
 
 def test_records_in_records_out(run: Run) -> None:

@@ -1,6 +1,6 @@
 """hermes-session-export: write whole sessions as JSON Lines, for programs"""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -109,11 +109,7 @@ def export(
     # Where the records themselves go by on the terminal they show how far it is.
     quiet = store.quiet or (output is None and text.on_terminal())
 
-    def lines() -> Iterator[bytes]:
-        with bar("exporting", None, "conversations", quiet) as advance:
-            yield from told(advance)
-
-    def told(advance: Advance) -> Iterator[bytes]:
+    def lines(advance: Advance) -> Iterator[bytes]:
         for profile, db in store.each(all_profiles, selection):
             exporter = Exporter(
                 db, live_only=live_only or format in ("openai", "trace"), share=share,
@@ -121,7 +117,7 @@ def export(
             )  # fmt: skip
             with snapshot(db):
                 ids = chosen_here(db, names, profile, left) if names is not None else None
-                if names is None and not selection.narrow():
+                if names is None and not limit and not selection.narrow():
                     exporter.survey()
                 limits = replace(selection, after=None, before=None) if timed else selection
                 for one in picked(db, limits, ids, segment=segment, limit=limit or 0):
@@ -134,7 +130,8 @@ def export(
             streams.warn(f"session {ref}: in no store of this home")
 
     timed = format == "messages"
-    outlet.deliver(lines(), output, store.quiet)
+    with bar("exporting", None, "conversations", quiet) as advance:
+        outlet.deliver(lines(advance), output, store.quiet)
 
 
 def shaped(exporter: Exporter, one: Picked, form: str, selection: Selection) -> Iterator[bytes]:
@@ -143,24 +140,14 @@ def shaped(exporter: Exporter, one: Picked, form: str, selection: Selection) -> 
         for row in one.members:
             yield from exporter.line(row)
         return
-    from hermes_tools.store import formats  # so does one without them
+    from hermes_tools.store import formats  # a plain export starts without it
 
     if form == "messages":
-        yield from formats.flat(exporter, one.members, one.root, within(selection))
+        yield from formats.flat(exporter, one.members, one.root, formats.within(selection))
     else:
         shape = formats.chat if form == "openai" else formats.trace
         for chain in one.chains:
             yield from shape(exporter, chain)
-
-
-def within(selection: Selection) -> Callable[[float | None], bool]:
-    """--after and --before for messages: a message without a time lies in no span of it."""
-    after, before = selection.after, selection.before
-    if after is None and before is None:
-        return lambda time: True
-    return lambda time: (
-        time is not None and (after is None or time >= after) and (before is None or time < before)
-    )
 
 
 def stamps(origin: str | None, profile: str | None) -> dict[str, str]:

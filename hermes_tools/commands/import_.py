@@ -105,10 +105,10 @@ def read(
     if stream:
         yield from staged(sources, on_bad=on_bad, each=True)
         return
-    with ExitStack() as stack:
-        with bar("reading", None, "MB", quiet) as advance:
-            found = staged(inputs.metered(sources, advance), on_bad=on_bad)
-            staging = next(stack.enter_context(closing(found)))
+    with bar("reading", None, "MB", quiet) as advance:
+        found = staged(inputs.metered(sources, advance), on_bad=on_bad)
+        staging = next(found)
+    with closing(found):
         yield staging
 
 

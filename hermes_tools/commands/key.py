@@ -100,7 +100,7 @@ def key(
         if not canonical:
             streams.complain(f"{name}: no lid-mapping file names this account's aliases")
         record = {"session_key": name, "canonical": canonical, **given}
-        output.text = output.text or (output.format == "auto" and not output.fields)
+        output.text = output.format == "auto" and not output.fields
         output.write([record], keyed_table, store.quiet)
         return
     output.write(keyed(rules, store, dash), keyed_table, store.quiet)

@@ -6,6 +6,7 @@ from pathlib import Path
 from hermes_tools.console import streams
 from hermes_tools.store.db import Advance
 from hermes_tools.store.errors import Missing, Usage
+from hermes_tools.store.transfer import Source
 
 BLOCK = 1 << 18
 MB = 10**6
@@ -13,7 +14,7 @@ MB = 10**6
 SKIPPED = ("sessions.json", "manifest.jsonl")
 
 
-def named(operands: list[str] | None) -> Iterator[tuple[str, Iterator[bytes]]]:
+def named(operands: list[str] | None) -> Iterator[Source]:
     """(name, blocks of bytes) of each input; standard input for `-` or none.
 
     Raises Usage (a terminal instead of input) and Missing.
@@ -35,9 +36,7 @@ def named(operands: list[str] | None) -> Iterator[tuple[str, Iterator[bytes]]]:
             yield str(file), blocks(file)
 
 
-def metered(
-    sources: Iterable[tuple[str, Iterator[bytes]]], advance: Advance
-) -> Iterator[tuple[str, Iterator[bytes]]]:
+def metered(sources: Iterable[Source], advance: Advance) -> Iterator[Source]:
     """The same, telling how many megabytes were taken."""
     taken = 0
 

@@ -132,19 +132,19 @@ def graphemes(value: str) -> Iterator[str]:
     yield from iter_graphemes(value)
 
 
-def cut(value: str, limit: int, mark: str = "…") -> str:
-    """At most `limit` columns, whole characters only; `mark`, a column wide, says where."""
+def cut(value: str, limit: int) -> str:
+    """At most `limit` columns, whole characters only, the cut marked."""
+    if narrow(value):
+        return value if len(value) <= limit else value[: limit - 1].rstrip() + "…"
     if columns(value) <= limit:
         return value
-    if narrow(value):
-        return value[: limit - len(mark)].rstrip() + mark
-    kept, used, room = [], 0, limit - len(mark)
+    kept, used = [], 0
     for letter in graphemes(value):
         used += columns(letter)
-        if used > room:
+        if used > limit - 1:
             break
         kept.append(letter)
-    return "".join(kept).rstrip() + mark
+    return "".join(kept).rstrip() + "…"
 
 
 def pad(value: str, wide: int) -> str:

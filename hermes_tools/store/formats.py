@@ -13,6 +13,7 @@ import orjson
 from hermes_tools.store.exporting import Exporter
 from hermes_tools.store.logs import stamp
 from hermes_tools.store.messages import SENTINEL, is_carrier, plain, tool_calls
+from hermes_tools.store.selection import Selection
 from hermes_tools.store.times import iso, valid
 
 NAMESPACE = uuid.UUID("5f0c1f5e-8a53-4c0e-9a30-6d3f3c0f6f1a")
@@ -27,6 +28,16 @@ Within = Callable[[float | None], bool]
 def always(time: float | None) -> bool:
     """No limits on a message's time."""
     return True
+
+
+def within(selection: Selection) -> Within:
+    """--after and --before for messages: a message without a time lies in no span of it."""
+    after, before = selection.after, selection.before
+    if after is None and before is None:
+        return always
+    return lambda time: (
+        time is not None and (after is None or time >= after) and (before is None or time < before)
+    )
 
 
 def readable(value: Any) -> Any:

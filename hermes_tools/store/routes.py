@@ -35,7 +35,7 @@ Steps = Iterator[Step]
 
 MAPPED = 1 << 32  # a scan reads pages in place: half the time
 WINDOW = 4000  # rows of one step of a scan: it can be interrupted there, and stopped early
-FEW = 500  # ids that are sooner tested one by one than intersected
+FEW = 500  # ids that are sooner tested one by one than intersected; no fewer than JUDGED
 MANY = 3000  # messages with a word's letters, above which its neighbours are looked at first
 LETTERS = 300  # letters of other scripts in a store, above which they are not gone through
 FREQUENT = 20_000  # places of a short term, above which a scan finds enough at once
@@ -139,13 +139,14 @@ class Routes:
             if len(wanted) == 1 or not self._at_least(FEW, schema.WORDS, query):
                 return self._word(term)
         # Whoever is not in all of them is, for one of them, among the rest.
-        rest = [steps for term in wanted for steps in self._word(term)[1]]
+        rest = [steps for term in wanted for steps in self._word(term, frequent=True)[1]]
         return self._match(schema.WORDS, " AND ".join(f"({query})" for query in queries)), rest
 
-    def _word(self, term: Term) -> tuple[Steps | None, list[Steps]]:
+    def _word(self, term: Term, frequent: bool = False) -> tuple[Steps | None, list[Steps]]:
+        """frequent: it is known already that more than JUDGED messages have it."""
         words = word_query(term)
         trigrams = inside_query(term, self._marked_letters())
-        frequent = self._at_least(JUDGED, schema.WORDS, words)
+        frequent = frequent or self._at_least(JUDGED, schema.WORDS, words)
         beside = self._beside(term) if not frequent and self._common(term) else None
         # A trigram query for the word itself sees it in tool calls, whatever stands before it.
         seen = self.trigram_has_calls and beside is None and trigrams is not None
@@ -194,12 +195,9 @@ class Routes:
             every = frozenset("".join(ACCENTED.values())) - ACCENTED.keys()
             found: set[str] = set()
             for low, high in MARKED if self.inline else ():
-                while rows := self._vocabulary(
-                    schema.TRIGRAM, "row",
-                    "SELECT term FROM temp.{} WHERE term >= ? AND term < ? LIMIT 1", (low, high),
-                ):  # fmt: skip
-                    found.add(rows[0][0][0])
-                    low = chr(ord(rows[0][0][0]) + 1)
+                while (letter := self._first_letter(low)) is not None and letter < high:
+                    found.add(letter)
+                    low = chr(ord(letter) + 1)
             self._marked = every & found if self.inline else every
         return self._marked
 
@@ -210,17 +208,21 @@ class Routes:
         found: list[str] = []
         at = "\x80"
         while len(found) < LETTERS:
-            rows = self._vocabulary(
-                schema.TRIGRAM, "row", "SELECT term FROM temp.{} WHERE term >= ? LIMIT 1", (at,)
-            )
-            if not rows:
+            letter = self._first_letter(at)
+            if letter is None:
                 return found
-            letter = rows[0][0][0]
             block = next((end for start, end in SEPARATORS if start <= letter <= end), letter)
             if block == letter and not WORDISH[letter]:
                 found.append(letter)
             at = chr(ord(block) + 1)
         return None
+
+    def _first_letter(self, low: str) -> str | None:
+        """The first letter from `low` on that a trigram of this store begins with."""
+        rows = self._vocabulary(
+            schema.TRIGRAM, "row", "SELECT term FROM temp.{} WHERE term >= ? LIMIT 1", (low,)
+        )
+        return rows[0][0][0] if rows else None
 
     def _escaped_glue(self, term: Term, seen: bool) -> Steps:
         """Words right behind an escaped letter (`\\u2014word` is one word of the index), where the
